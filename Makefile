@@ -97,15 +97,15 @@ fuzz: $(VENV)/.tools
 	$(BIN)/python tools/fuzz.py --build $(FUZZ_BUILD) --minutes $(MINUTES) $(addprefix --target ,$(TARGET))
 
 docs: $(VENV)/.installed-docs
-	PYTHONPATH=src $(BIN)/mkdocs build --strict --quiet
-	@echo "The site is site/index.html."
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Built the documentation site: open site/index.html"
 
 check-docs: docs
 	@command -v chromium >/dev/null || tools/install_debian.sh chromium
 	$(BIN)/python tools/look_at_site.py site
 
 plots: $(VENV)/.installed
-	$(BIN)/python tools/plots.py
+	$(BIN)/python tools/draw_pictures.py
 
 bench: $(VENV)/.installed
 	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation '.[bench]'

@@ -1,11 +1,11 @@
-"""Measures memory and time of a training step with masks of documents, windows and recomputed layers, on one GPU.
+"""Measure memory and time of a training step with document masks, sliding windows and activation checkpointing.
 
-The model is that of the preset gpt2-124m, with 8 x 1,024 tokens, bf16 autocast and fused AdamW, with and without
-torch.compile. All rows take turns. Before anything is timed, losses and gradients of masks by blocks (FlexAttention)
-are compared with those of the dense mask. Results go to results/attention.{md,json}.
+Needs a GPU. The model is that of the preset gpt2-124m, with 8 x 1,024 tokens, bf16 autocast and fused AdamW, with and
+without torch.compile. All rows run in alternation. Before timing, losses and gradients with block masks (FlexAttention)
+are compared with those with the dense mask. Results are written to results/attention.{md,json}.
 
     python benchmarks/bench_attention.py                 the table
-    python benchmarks/bench_attention.py --check         the comparison alone
+    python benchmarks/bench_attention.py --check         the comparison only
     python benchmarks/bench_attention.py --no-check      the table without the comparison
     python benchmarks/bench_attention.py --quick         a smoke test on a CPU that writes nothing
 """
@@ -42,7 +42,7 @@ WINDOW = 256
 
 @dataclass(frozen=True)
 class Row:
-    """One way to take a step."""
+    """One configuration of a step."""
 
     name: str
     has_documents: bool = False
@@ -72,7 +72,7 @@ def random_batch(config: GPTConfig, batch_size: int, *, has_documents: bool, dev
 
 @contextmanager
 def dense_masks(is_dense: bool) -> Iterator[None]:
-    """Masks of one truth value per pair of tokens, as where there is no FlexAttention."""
+    """Use masks of one boolean per pair of tokens, as without FlexAttention."""
     with mock.patch.object(network, "can_use_blocks", _never) if is_dense else nullcontext():
         yield
 
@@ -82,7 +82,7 @@ def _never(*_: Any, **__: Any) -> bool:
 
 
 class Contestant:
-    """A model with its optimizer and batches, ready to take steps."""
+    """A model with its optimizer and batches."""
 
     def __init__(self, row: Row, config: GPTConfig, *, batch_size: int, device: str, is_compiled: bool) -> None:
         self.row, self.is_compiled, self._device = row, is_compiled, device
@@ -117,7 +117,7 @@ class Contestant:
             torch.cuda.synchronize()
 
     def measure(self, num_steps: int) -> None:
-        """Time steps, and take the peak of memory: what the model and its optimizer keep, and what a step adds."""
+        """Time steps, and measure peak memory: that of the model and its optimizer, and that of a step."""
         before = allocated(self._device)
         if self._device == "cuda":
             torch.cuda.reset_peak_memory_stats()
@@ -136,7 +136,7 @@ def allocated(device: str) -> int:
 def gradients(
     config: GPTConfig, batch: Batch, *, is_dense: bool, is_compiled: bool, autocast: bool
 ) -> dict[str, Tensor]:
-    """The loss of a new model, and its gradients by name."""
+    """Return the loss of a new model, and its gradients by name."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     model = GPT(config).to(batch.inputs_BT.device)
@@ -160,7 +160,7 @@ CHECKS = [
 
 
 def differences(device: str) -> Iterator[dict[str, Any]]:
-    """How far gradients with masks by blocks, and with dense masks, are from those with dense masks in float32."""
+    """Compare gradients with block masks and with dense masks to those with dense masks in float32."""
     sizes = {"vocab_size": 1000, "num_layers": 2, "num_heads": 4, "d_model": 256}
     for length, changes, precision, is_compiled in CHECKS:
         config = GPTConfig(**sizes, **changes, context_length=length)  # type: ignore[arg-type]
@@ -180,18 +180,18 @@ def differences(device: str) -> Iterator[dict[str, Any]]:
 
 
 def _distance(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
-    """The greatest difference of a weight's gradient, or of the loss, as a share of its norm."""
+    """Return the largest difference of a weight's gradient, or of the loss, relative to its norm."""
     return max(float((found[name] - expected[name]).norm() / expected[name].norm()) for name in expected)
 
 
 def check(device: str) -> list[dict[str, Any]]:
-    """Compare, print, and raise where masks by blocks round much worse than dense masks do."""
+    """Compare, print, and raise an error if block masks round much worse than dense masks."""
     found = []
     for each in differences(device):
         print(each, flush=True)
         found.append(each)
         if each["blocks"] > max(1e-5, 1.5 * each["dense"]):
-            raise SystemExit(f"masks by blocks differ from dense masks by more than rounding: {each}")
+            raise SystemExit(f"block masks differ from dense masks by more than rounding: {each}")
     return found
 
 
@@ -201,15 +201,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=8)
-    parser.add_argument("--check", action="store_true", help="compare, and measure nothing")
-    parser.add_argument("--no-check", action="store_true", help="measure, and compare nothing")
+    parser.add_argument("--check", action="store_true", help="compare only")
+    parser.add_argument("--no-check", action="store_true", help="measure only")
     parser.add_argument("--quick", action="store_true", help="a tiny model on a CPU; writes nothing")
     arguments = parser.parse_args()
     if arguments.quick:
         measure([Contestant(row, QUICK, batch_size=2, device="cpu", is_compiled=False) for row in ROWS], 2, 1)
         return
     if not torch.cuda.is_available():
-        parser.error("no GPU here. These figures are those of a GPU.")
+        parser.error("no GPU found. This benchmark needs one; --quick runs on a CPU.")
     torch.set_float32_matmul_precision("highest")
     found = [] if arguments.no_check else check("cuda")
     if arguments.check:
@@ -225,7 +225,7 @@ def main() -> None:
 
 
 def prepared(batch_size: int, *, is_compiled: bool) -> Iterator[Contestant]:
-    """The rows; compiled, only those that show something else, because each takes most of a minute."""
+    """Yield the rows; compiled, only those with a different result, because each takes most of a minute."""
     for row in ROWS:
         if not (is_compiled and (row.is_dense or row.changes)):
             began = time.perf_counter()
@@ -234,7 +234,7 @@ def prepared(batch_size: int, *, is_compiled: bool) -> Iterator[Contestant]:
 
 
 def measure(contestants: list[Contestant], num_rounds: int, num_steps: int) -> None:
-    """All of them in turn, round by round."""
+    """Run all rows in alternation, round by round."""
     for _ in range(num_rounds):
         for contestant in contestants:
             contestant.measure(num_steps)

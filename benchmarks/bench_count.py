@@ -1,11 +1,11 @@
-"""Measures counting alone: MB/s from a file to the finished word table, in fresh processes, cold tables.
+"""Measure counting: MB/s from a file to the finished word table, in fresh processes with empty tables.
 
     python benchmarks/bench_count.py                          English, 1 and 2 threads, 5 rounds
     python benchmarks/bench_count.py --corpus code --threads 1,2,4
     python benchmarks/bench_count.py --quick                  5 MB sample corpus, one round, nothing written
 
-The file is in the page cache. Time runs from the making of the Counter to the joined table, imports excluded. All
-thread counts must give the same words. A run with several threads below CPU/wall 1.3, or beside other busy processes,
+The file is in the page cache. The timed region is from creating the Counter to the joined table, without imports. All
+thread counts must give the same words. A run with several threads and CPU/wall below 1.3, or with other busy processes,
 is repeated, up to --extra times.
 """
 
@@ -41,7 +41,7 @@ JOB = CountJob
 
 @dataclass
 class Entry:
-    """One number of threads and its runs; the disturbed ones that were repeated are kept apart."""
+    """One number of threads and its runs; disturbed runs that were repeated are kept separately."""
 
     num_threads: int
     runs: list[Sample] = field(default_factory=list)
@@ -49,14 +49,14 @@ class Entry:
 
 
 def run(job: CountJob) -> Any:
-    """Count the pieces of the file; called in the measured process."""
+    """Count the pieces of the file, in the measured process."""
     counter = _core.Counter(pattern=job.pattern, special_tokens=[b"<|endoftext|>"], num_threads=job.num_threads)
     counter.add_files([job.path])
     return counter.finish()
 
 
 def describe(result: Any) -> dict[str, object]:
-    """Words, a digest of the whole table, and the figures of the core."""
+    """Return the number of words, a digest of the table, and the statistics of the core."""
     table, stats = result
     digest = hashlib.sha256()
     for array in (table.data, table.offsets, table.counts, table.firsts):
@@ -68,7 +68,7 @@ def main() -> int:
     """Measure, compare, show, write."""
     options = _options()
     corpus = corpora.resolve(options.corpus)
-    corpus.distinct_byte_values()  # brings the file into the page cache
+    corpus.distinct_byte_values()  # reads the file into the page cache
     entries = [Entry(num_threads) for num_threads in options.threads]
     for _ in range(options.rounds):
         for entry in entries:
@@ -85,8 +85,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--corpus", default="english", help=f"{' | '.join(corpora.NAMES)} | PATH (default: english)")
     parser.add_argument("--pattern", default="gpt2", help="a native pattern (default: gpt2)")
     parser.add_argument("--threads", type=lambda t: [int(n) for n in t.split(",")], default=[1, 2], help="default: 1,2")
-    parser.add_argument("--rounds", type=int, default=5, help="runs for each number of threads (default: 5)")
-    parser.add_argument("--extra", type=int, default=5, help="disturbed runs repeated (default: 5)")
+    parser.add_argument("--rounds", type=int, default=5, help="runs per number of threads (default: 5)")
+    parser.add_argument("--extra", type=int, default=5, help="how many disturbed runs to repeat (default: 5)")
     parser.add_argument(
         "--output", type=Path, default=RESULTS, help="folder for the tables (default: the committed one)"
     )

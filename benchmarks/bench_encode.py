@@ -1,19 +1,19 @@
-"""Encodes the same text with gristmill and its rivals: MB/s of the first (cold) and the further (warm) passes.
+"""Encode the same text with gristmill and other systems: MB/s of the first (cold) and further (warm) passes.
 
-Every run is a fresh process that builds its tokenizer, then encodes the whole text once cold and some times warm; the
-systems take turns, round by round. Before any figure is shown, the ids are compared: with tiktoken's where it is
-installed. A system with other ids is named and gets no figure. Tables go to benchmarks/results/ as Markdown and, with
-every single run, as JSON; the plot is drawn from the latter.
+Every run is a fresh process that builds its tokenizer, then encodes the whole text once cold and several times warm.
+The systems run in alternation, round by round. Ids are compared before any result is shown, with tiktoken's if it is
+installed. A system with other ids is listed without a result. Tables are written to benchmarks/results/ as Markdown
+and, with every single run, as JSON; the plot is drawn from the JSON file.
 
     python benchmarks/bench_encode.py                                English, gpt2, one thread
     python benchmarks/bench_encode.py --corpus english,english:5MB,code,multilingual --vocabulary gpt2,cl100k
     python benchmarks/bench_encode.py --systems gristmill,gigatoken:encode_batch --rounds 9 --threads 1,2
     python benchmarks/bench_encode.py --to-disk                      from the text to a uint16 file
-    python benchmarks/bench_encode.py --quick                        a smoke test of some seconds, nothing written
+    python benchmarks/bench_encode.py --quick                        a smoke test of a few seconds that writes nothing
 
-A system has several APIs; all are measured, and ratios are taken to the fastest of them. A figure for several threads
-counts only when the process really had them: CPU time / wall time > 1.3. A run that was disturbed (gristmill below 1.3,
-or other processes took over a tenth of a CPU) is repeated, up to --extra times an API.
+A system has several APIs; all are measured, and ratios refer to the fastest. A result for several threads counts only
+if they really ran: CPU time / wall time > 1.3. A disturbed run (gristmill below 1.3, or other processes used more than
+a tenth of a CPU) is repeated, up to --extra times per API.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from tables import RESULTS
 
 
 def main() -> int:
-    """Measure, compare, show, write, for every combination that was asked for."""
+    """Measure, compare, show and write every requested combination."""
     options = _options()
     statuses = [
         _contest(slices.resolve(corpus), vocabulary, num_threads, options)
@@ -55,12 +55,12 @@ def _options() -> argparse.Namespace:
         "--threads", type=lambda text: [int(n) for n in _names(text)], default=[1], help="for every system (default: 1)"
     )
     add("--systems", type=_names, default=list(SYSTEMS), help="NAME or NAME:API, of " + ",".join(SYSTEMS))
-    add("--rounds", type=int, default=5, help="runs of each API (default: 5)")
-    add("--warm", type=int, default=3, help="warm passes of each run (default: 3)")
+    add("--rounds", type=int, default=5, help="runs per API (default: 5)")
+    add("--warm", type=int, default=3, help="warm passes per run (default: 3)")
     add("--slow-rounds", type=int, default=1, help="runs of tokenizers, with one warm pass each (default: 1)")
-    add("--extra", type=int, default=5, help="disturbed runs repeated per API (default: 5)")
-    add("--timeout", type=float, default=900, help="seconds for one run (default: 900)")
-    add("--to-disk", action="store_true", help="the ids also go to a file as uint16, within the timed region")
+    add("--extra", type=int, default=5, help="how many disturbed runs to repeat per API (default: 5)")
+    add("--timeout", type=float, default=900, help="time limit of one run in seconds (default: 900)")
+    add("--to-disk", action="store_true", help="also write the ids to a uint16 file, within the timed region")
     add("--output", type=Path, default=RESULTS, help="folder for the tables (default: the committed one)")
     add("--quick", action="store_true", help="1 MB of the sample corpus, one round, no files")
     options = parser.parse_args()
@@ -69,7 +69,7 @@ def _options() -> argparse.Namespace:
     if unknown := set(options.vocabulary) - set(vocabularies.NAMES):
         parser.error(f"unknown vocabulary {', '.join(sorted(unknown))}. Known: {', '.join(vocabularies.NAMES)}.")
     if options.to_disk and options.vocabulary != ["gpt2"]:
-        parser.error("--to-disk writes uint16, which holds the ids of gpt2 alone. Pass --vocabulary gpt2.")
+        parser.error("--to-disk writes uint16, which fits only the ids of gpt2. Pass --vocabulary gpt2.")
     if options.quick:
         options.corpus, options.rounds, options.warm, options.extra = ["quick:1MB"], 1, 1, 0
     return options
@@ -107,7 +107,7 @@ def _run_rounds(entries: Sequence[Entry], job: EncodeJob, options: argparse.Name
 
 
 def _in_turn(entries: Sequence[Entry], round_number: int) -> Iterable[Entry]:
-    """Every other round goes backwards, so that no system always follows the same one."""
+    """Return the entries, in reverse order in every other round, so that no system always follows the same one."""
     return reversed(entries) if round_number % 2 else entries
 
 

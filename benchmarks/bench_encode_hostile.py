@@ -1,8 +1,8 @@
-"""Encodes texts that bring quadratic or recursive encoders down: megabytes without a single place to cut.
+"""Encode texts on which quadratic or recursive encoders fail: megabytes without any place to cut.
 
-Each text is encoded cold, on one thread, in fresh processes with a time-out and a limit on memory; what happens to a
-system (time-out, panic, other ids) stands in its column instead of a figure. Ids are compared with tiktoken's,
-where it comes back, and with those of tokenizers or gristmill otherwise.
+Each text is encoded cold, on one thread, in fresh processes with a time-out and a memory limit. If a system fails
+(time-out, panic, other ids), its column has the reason instead of a number. Ids are compared with tiktoken's, or with
+those of tokenizers or gristmill if tiktoken fails.
 
     python benchmarks/bench_encode_hostile.py                           all texts of 1 and 10 MB, gpt2
     python benchmarks/bench_encode_hostile.py --texts letter,spaces --sizes 1 --timeout 5
@@ -31,7 +31,7 @@ REFERENCES = (REFERENCE, "tokenizers", OURS)
 
 
 def _random_characters(num_bytes: int) -> bytes:
-    """Any assigned characters: an unassigned one is a letter for systems with newer tables of Unicode only."""
+    """Return random assigned characters. Only systems with newer Unicode tables treat an unassigned one as a letter."""
     assigned = [chr(i) for i in range(0x20, 0x110000) if unicodedata.category(chr(i)) not in ("Cn", "Co", "Cs")]
     text = "".join(random.Random(3).choices(assigned, k=num_bytes // 2)).encode()
     return text[:num_bytes].decode(errors="ignore").encode()
@@ -70,7 +70,7 @@ def main() -> int:
 
 @dataclass(frozen=True)
 class Found:
-    """One text of one size, and what became of each system."""
+    """One text of one size, and the result of each system."""
 
     text: str
     num_bytes: int
@@ -89,8 +89,8 @@ def _options() -> argparse.Namespace:
     add("--sizes", type=lambda text: [int(n) for n in text.split(",")], default=[1, 10], help="in MB (default: 1,10)")
     add("--vocabulary", choices=vocabularies.NAMES, default="gpt2")
     add("--systems", type=lambda text: text.split(","), default=list(SYSTEMS), help=",".join(SYSTEMS))
-    add("--rounds", type=int, default=3, help="runs of each text and system; the table has the median (default: 3)")
-    add("--timeout", type=float, default=20, help="seconds for one text, loading included (default: 20)")
+    add("--rounds", type=int, default=3, help="runs per text and system; the table has the median (default: 3)")
+    add("--timeout", type=float, default=20, help="time limit of one text in seconds, including loading (default: 20)")
     add("--output", type=Path, default=RESULTS, help="folder for the tables (default: the committed one)")
     options = parser.parse_args()
     if unknown := set(options.texts) - set(TEXTS):
@@ -99,7 +99,7 @@ def _options() -> argparse.Namespace:
 
 
 def _measure_text(text: str, options: argparse.Namespace) -> Iterator[Found]:
-    """Yield the sizes from small to large; who ran out of time on a smaller one is not tried on a larger."""
+    """Yield the sizes from small to large; a system that timed out on a smaller text is not run on a larger one."""
     given_up: dict[str, str] = {}
     for size in sorted(options.sizes):
         path = corpora.CACHE / "hostile" / f"{text.replace(' ', '_')}_{size}MB.txt"
@@ -165,7 +165,7 @@ def _cell(found: Found, entry: Entry) -> str:
 
 
 def _growth(results: Sequence[Found]) -> str:
-    """How our time grows with the size: 10 times the text should take 10 times as long."""
+    """Describe how gristmill's time grows with the size: 10 times the text should take 10 times as long."""
     seconds: dict[str, dict[int, float]] = {}
     for found in results:
         for entry in found.entries:
@@ -188,7 +188,7 @@ def _explained(timeout: float) -> str:
 
 
 def _problems(results: Sequence[Found]) -> str:
-    """Every problem once, with the texts on which it came up."""
+    """List every problem once, with the texts on which it occurred."""
     where: dict[tuple[str, str], list[str]] = {}
     for found in results:
         for entry in found.entries:

@@ -1,10 +1,10 @@
-"""Measures one call on a short text: the median over many, in fresh processes, the systems in turn.
+"""Measure the latency of one call with a short text: the median of many, in fresh processes, systems in alternation.
 
     python benchmarks/bench_encode_latency.py                      20 characters, gpt2 and cl100k, 5 rounds
     python benchmarks/bench_encode_latency.py --characters 200 --systems gristmill,tiktoken
 
-Each system gets the call that its users write (`tok.encode(text)`, with `.ids` where that is the list). "same" is one
-text over and over, "different" are a thousand texts in turn.
+Each system uses the call that its users write (`tok.encode(text)`, with `.ids` if that is the list). "same" repeats one
+text, "different" cycles through a thousand texts.
 """
 
 import argparse
@@ -45,12 +45,12 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--corpus", default="english:1MB", help="where the texts are cut from (default: english:1MB)")
+    add("--corpus", default="english:1MB", help="source of the texts (default: english:1MB)")
     add("--vocabulary", type=lambda text: text.split(","), default=list(vocabularies.NAMES), help="default: both")
     add("--systems", type=lambda text: text.split(","), default=list(SYSTEMS), help=",".join(SYSTEMS))
-    add("--characters", type=int, default=20, help="of each text (default: 20)")
-    add("--rounds", type=int, default=5, help="processes for each system (default: 5)")
-    add("--blocks", type=int, default=50, help="readings of the clock in each (default: 50)")
+    add("--characters", type=int, default=20, help="characters per text (default: 20)")
+    add("--rounds", type=int, default=5, help="processes per system (default: 5)")
+    add("--blocks", type=int, default=50, help="measurements per process (default: 50)")
     add("--output", type=Path, default=RESULTS, help="folder for the tables (default: the committed one)")
     options = parser.parse_args()
     if unknown := set(options.systems) - set(SYSTEMS):

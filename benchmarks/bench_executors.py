@@ -1,12 +1,12 @@
-"""Measures what executors cost on one machine: threads, processes and Ray, counting and encoding the same file.
+"""Measure the overhead of executors on one machine: threads, processes and Ray count and encode the same file.
 
     python benchmarks/bench_executors.py                                   1 GB made from english, five rounds
     python benchmarks/bench_executors.py --workers 16 --rounds 5
     python benchmarks/bench_executors.py --quick                           5 MB, one round; writes nothing
 
-Each run is a fresh process; executors take turns. The start of a Ray cluster is not in its time; that of the processes
-of `processes` is. All executors must give the same words and the same shards, or nothing is printed. The driver alone
-is measured with 10,000 parts that are done as soon as they are given out.
+Each run is a fresh process, with executors in alternation. The time excludes starting a Ray cluster and includes
+starting the processes of `processes`. If the words or shards of executors differ, nothing is printed. The driver alone
+is measured with 10,000 parts that finish immediately.
 """
 
 import argparse
@@ -41,9 +41,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--vocab-size", type=int, default=32_000, help="default: %(default)s")
     parser.add_argument("--parts", type=int, default=10_000, help="of the driver alone, default: %(default)s")
-    parser.add_argument("--folder", type=Path, help="where shards are written, default: a temporary folder")
+    parser.add_argument("--folder", type=Path, help="folder for shards, default: a temporary folder")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder for the tables")
-    parser.add_argument("--quick", action="store_true", help="a smoke test of some seconds; writes nothing")
+    parser.add_argument("--quick", action="store_true", help="a smoke test of a few seconds; writes nothing")
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.vocab_size, options.parts = 1, 1_000, 100
@@ -52,7 +52,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def measured(options: argparse.Namespace, corpus: Corpus, folder: Path) -> dict[tuple[str, str], list[Sample]]:
-    """The samples of each task and executor, round by round."""
+    """Return the samples of each task and executor, round by round."""
     tokenizer = folder / "tokenizer.json"
     gm.train_tokenizer(corpus.path, vocab_size=options.vocab_size, progress=None).save(tokenizer)
     samples: dict[tuple[str, str], list[Sample]] = {}
@@ -65,19 +65,19 @@ def measured(options: argparse.Namespace, corpus: Corpus, folder: Path) -> dict[
                     job |= {"path": str(corpus.path), "tokenizer": str(tokenizer)}
                     sample = measure("executor_jobs", job, num_threads=options.workers)
                 if digests.setdefault(task, sample.facts["digest"]) != sample.facts["digest"]:
-                    sys.exit(f"{task} with {executor} gives another result; no figure is worth showing.")
+                    sys.exit(f"{task} with {executor} gives another result, so no time is reported.")
                 samples.setdefault((task, executor), []).append(sample)
                 print(f"{task} {executor}: {sample.seconds:.2f} s", file=sys.stderr, flush=True)
     return samples
 
 
 def cpu_per_wall(sample: Sample) -> float:
-    """How many CPUs the process and its workers kept busy."""
+    """Return the number of CPUs that the process and its workers kept busy."""
     return float(sample.cpu_seconds + sample.facts["worker_cpu_seconds"]) / sample.seconds
 
 
 def rows(samples: Mapping[tuple[str, str], Sequence[Sample]]) -> list[list[str]]:
-    """The lines of the table."""
+    """Return the rows of the table."""
     lines = []
     for (task, executor), runs in samples.items():
         seconds = [run.seconds for run in runs]

@@ -1,8 +1,8 @@
-"""Times text generation: one prompt, and many at once, against an older version of the package, in turns.
+"""Time text generation with one prompt and with many, in alternation with an older version of the package.
 
-The older version runs in a process of its own that answers one request at a time, so that both sides take turns on the
-same machine. Weights are random, and every text has all its tokens: speed does not depend on what a model has learned.
-Results go to results/generate_DEVICE.{md,json}.
+Each version runs in a separate process that answers one request at a time, so that both alternate on the same machine.
+Weights are random, and every text has the maximum number of tokens: speed does not depend on the training of a model.
+Results are written to results/generate_DEVICE.{md,json}.
 
     python benchmarks/bench_generate.py --old OTHER_CHECKOUT/src --before ITS_COMMIT
     python benchmarks/bench_generate.py --old OTHER_CHECKOUT/src --device cpu --shapes quickstart --rounds 5
@@ -56,7 +56,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def serve() -> None:
-    """Answer requests from stdin: seconds to write some texts. Runs with either version of the package."""
+    """Answer requests from stdin with the seconds for generating texts. Works with both versions of the package."""
     import torch
 
     from gristmill.lm.models import generation
@@ -105,7 +105,7 @@ def serve() -> None:
 
 
 class Side:
-    """A version of the package in a process of its own."""
+    """A version of the package in a separate process."""
 
     def __init__(self, source: str) -> None:
         path = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])
@@ -126,7 +126,7 @@ class Side:
 
 
 def cases(shape: str, device: str, many: int) -> list[tuple[str, str, dict[str, object]]]:
-    """(name, side, request) of each case of a shape."""
+    """Yield (name, side, request) of each case of a shape."""
     request = {"shape": shape, "device": device, "max_tokens": 200, "num_texts": 1, "top_k": None, "top_p": None}
     if shape == "quick":
         request["max_tokens"] = 20
@@ -158,7 +158,7 @@ def main() -> None:
     """Run the contest."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--old", help="the src folder of the older version; without one, only this version is timed")
+    parser.add_argument("--old", help="src folder of the older version; without it, only this version is timed")
     parser.add_argument("--before", default="-", help="the commit of the older version, for the results")
     parser.add_argument("--device", default="cuda", choices=["cpu", "cuda"])
     parser.add_argument("--shapes", default="17m,124m")

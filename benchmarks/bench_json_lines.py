@@ -1,7 +1,8 @@
-"""Extracts one field of JSON lines with the core and with JSON libraries: one thread, the same bytes out of each.
+"""Extract one field of JSON lines with the core and with JSON libraries, on one thread, with equal output.
 
-Every side gets 2 MiB of whole lines at a time and gives the texts end to end as UTF-8 with the end of each, which is
-compared before anything is timed. The sides take turns. CPU time of the thread, so that other processes do not count.
+Every system gets 2 MiB of whole lines at a time and returns the concatenated texts as UTF-8 with the end of each. The
+output is compared before timing. The systems run in alternation. The time is CPU time of the thread, so that other
+processes do not matter.
 
     python benchmarks/bench_json_lines.py                    100 MB of the English corpus, five rounds
     python benchmarks/bench_json_lines.py --corpus PATH --megabytes 10 --rounds 3
@@ -37,7 +38,7 @@ def _two_fields(index: int, text: str, rng: random.Random) -> dict[str, object]:
 
 
 def _many_fields(index: int, text: str, rng: random.Random) -> dict[str, object]:
-    """More than half of the bytes are not the text, as in a crawl with its metadata."""
+    """Return records in which more than half of the bytes are not text, as in a web crawl with metadata."""
     others = {f"field_{k}": rng.choice([k, k / 7, True, None, f"value {k}"]) for k in range(40)}
     meta = {"lang": "en", "score": rng.random(), "ids": [rng.randrange(10**6) for _ in range(20)]}
     return {"url": f"https://example.org/{index}", "meta": meta, **others, "title": text[:40], "text": text}
@@ -78,7 +79,7 @@ def _pysimdjson(lines: bytes) -> Texts:
     for line in lines.splitlines():
         document: Any = _PARSER.parse(line)
         texts.append(document["text"].encode())
-        del document  # the parser takes no other line while one is in use
+        del document  # the parser cannot parse another line while one is in use
     return _joined(texts)
 
 
@@ -115,8 +116,8 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", default="english", help=f"{','.join(corpora.NAMES)} | PATH")
-    parser.add_argument("--megabytes", type=int, default=100, help="of JSON lines (default: 100)")
-    parser.add_argument("--rounds", type=int, default=5, help="of every side (default: 5)")
+    parser.add_argument("--megabytes", type=int, default=100, help="megabytes of JSON lines (default: 100)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds per system (default: 5)")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder for the table (default: results)")
     return parser.parse_args()
 

@@ -1,8 +1,8 @@
-"""Times a training step of our GPT against the step everyone writes (lm_baseline.py), on one GPU, in one process.
+"""Time a training step of Gristmill's GPT against a common implementation (lm_baseline.py), in one process, on one GPU.
 
 Both models have the same number of parameters within 2 %, the same batches, bf16 autocast, torch.compile, SDPA, fused
-AdamW and clipping; they take turns. A step is what the trainer does: batch from the dataset, loss, backward, clipping,
-optimizer. Each idea is also switched off alone, to see what it brings. Results go to results/lm_SHAPE.{md,json}.
+AdamW and clipping; they run in alternation. A step is that of the trainer: batch from the dataset, loss, backward,
+clipping, optimizer. Each optimization is also turned off separately. Results are written to results/lm_SHAPE.{md,json}.
 
     python benchmarks/bench_lm.py                        both shapes
     python benchmarks/bench_lm.py --shapes 124m --rounds 5 --steps 20
@@ -44,7 +44,7 @@ class Shape:
     device: str = "cuda"
 
 
-# As in the presets "gpt2-124m" and "tinystories-17m", the latter with a head of its own.
+# As in the presets "gpt2-124m" and "tinystories-17m", the latter with a separate head.
 SHAPES = {
     "124m": Shape(
         "124m",
@@ -87,7 +87,7 @@ QUICK = Shape(
 
 
 class Contestant:
-    """A model with its optimizer and batches, compiled and ready."""
+    """A compiled model with its optimizer and batches."""
 
     def __init__(self, name: str, model: nn.Module, loss: Callable[[Batch], Tensor], shape: Shape) -> None:
         self.name = name
@@ -129,7 +129,7 @@ class Contestant:
 
 
 def new_baseline(shape: Shape) -> Baseline:
-    """GPT-2 as everyone writes it, of the sizes of our model."""
+    """The common GPT-2 implementation, with the sizes of Gristmill's model."""
     config = shape.ours
     return Baseline(
         vocab_size=config.padded_vocab_size,
@@ -148,13 +148,13 @@ def baseline(shape: Shape) -> Contestant:
 
 
 def ours(name: str, shape: Shape, **changes: object) -> Contestant:
-    """Our model, with some of its settings changed."""
+    """Gristmill's model, with some settings changed."""
     model = GPT(replace(shape.ours, **changes)).to(shape.device)  # type: ignore[arg-type]
     return Contestant(name, model, lambda batch: model.loss(batch, {})[0], shape)
 
 
 def contestants(shape: Shape) -> Iterator[Callable[[], Contestant]]:
-    """The baseline, ours, and ours without each idea."""
+    """Yield the baseline, Gristmill's model, and the latter without each optimization."""
     yield lambda: baseline(shape)
     yield lambda: ours("ours", shape)
     yield lambda: ours("  logits whole instead of in parts", shape, loss_parts=0)
@@ -175,14 +175,14 @@ def main() -> None:
         contest(QUICK, 2, 2)
         return
     if not torch.cuda.is_available():
-        parser.error("no GPU here. These figures are those of a GPU.")
+        parser.error("no GPU found. This benchmark needs one; --quick runs on a CPU.")
     torch.set_float32_matmul_precision("high")
     for name in arguments.shapes.split(","):
         contest(SHAPES[name], arguments.rounds, arguments.steps)
 
 
 def contest(shape: Shape, num_rounds: int, num_steps: int) -> None:
-    """Time all contestants in turn, and write the table."""
+    """Time all contestants in alternation, and write the table."""
     torch.manual_seed(0)
     entries: list[tuple[Contestant, list[float], float]] = []
     for make in contestants(shape):

@@ -1,18 +1,18 @@
-"""Turns a text file into a uint16 token file on disk with gristmill and its rivals: time, CPU time and memory.
+"""Measure time, CPU time and memory from a text file to a uint16 token file, for gristmill and other systems.
 
-Every run is a fresh process, kept to as many CPUs as it may have threads; the systems take turns, round by round. Every
-token file is compared with the ids of tiktoken before its time is kept. A system with other ids is named and gets no
-figure. Tables go to benchmarks/results/ as Markdown and, with every single run, as JSON.
+Every run is a fresh process, limited to as many CPUs as threads. The systems run in alternation, round by round. Every
+token file is compared with the ids of tiktoken before its time is used. A system with other ids is listed without a
+result. Tables are written to benchmarks/results/ as Markdown and, with every single run, as JSON.
 
-    python benchmarks/bench_pipeline.py                          English, 1 and 2 threads, against the rivals
-    python benchmarks/bench_pipeline.py --fsync                  the rivals' files must be on the disk, as ours are
+    python benchmarks/bench_pipeline.py                          English, 1 and 2 threads, all systems
+    python benchmarks/bench_pipeline.py --fsync                  files of all systems must be on disk
     python benchmarks/bench_pipeline.py --systems gristmill,gigatoken:encode_files --rounds 9
     python benchmarks/bench_pipeline.py --inputs                 .txt, .jsonl, .parquet, … against reader libraries
     python benchmarks/bench_pipeline.py --memory                 memory for 1, 5 and 20 times the text
-    python benchmarks/bench_pipeline.py --quick                  a smoke test of some seconds, nothing written
+    python benchmarks/bench_pipeline.py --quick                  a smoke test of a few seconds that writes nothing
 
-A run during which other processes took over a tenth of a CPU is repeated, up to --extra times an entry. One that waits
-for the disk is not: that is part of the way to it.
+A run during which other processes used more than a tenth of a CPU is repeated, up to --extra times per entry. A run
+that waits for the disk is not repeated: this wait is part of the pipeline.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from tables import RESULTS
 
 
 def main() -> int:
-    """Measure, compare, show, write, for every corpus that was asked for."""
+    """Measure, compare, show and write, for every requested corpus."""
     options = _options()
     corpora.CACHE.mkdir(parents=True, exist_ok=True)
     return max(_measure(slices.resolve(name), options) for name in options.corpus)
@@ -45,13 +45,13 @@ def _options() -> argparse.Namespace:
     add("--corpus", type=_names, default=["english"], help=f"{','.join(corpora.NAMES)} | NAME:5MB | PATH")
     add("--threads", type=_numbers, default=[1, 2], help="of every system, or processes (default: 1,2)")
     add("--systems", type=_names, help="NAME or NAME:FORM, of " + ",".join(SYSTEMS))
-    add("--rounds", type=int, default=5, help="runs of each form (default: 5)")
+    add("--rounds", type=int, default=5, help="runs per form (default: 5)")
     add("--slow-rounds", type=int, default=3, help="runs of tokenizers and tiktoken, and for --memory (default: 3)")
-    add("--extra", type=int, default=5, help="disturbed runs repeated per form (default: 5)")
-    add("--timeout", type=float, default=900, help="seconds for one run (default: 900)")
-    add("--fsync", action="store_true", help="the rivals' token files too must be on the disk when the clock stops")
-    add("--inputs", action="store_true", help="gristmill on every kind of input, against the reader library alone")
-    add("--memory", action="store_true", help="memory of gristmill and gigatoken for ever longer texts")
+    add("--extra", type=int, default=5, help="how many disturbed runs to repeat per form (default: 5)")
+    add("--timeout", type=float, default=900, help="time limit of one run in seconds (default: 900)")
+    add("--fsync", action="store_true", help="token files of all systems must be on disk when the clock stops")
+    add("--inputs", action="store_true", help="gristmill on every kind of input, against the reader library only")
+    add("--memory", action="store_true", help="memory of gristmill and gigatoken for texts of increasing length")
     add("--times", type=_numbers, default=[1, 5, 20], help="with --memory: lengths of the text (default: 1,5,20)")
     add("--scratch", type=Path, default=corpora.CACHE, help="folder for the token files (default: data/benchmarks)")
     add("--output", type=Path, default=RESULTS, help="folder for the tables (default: the committed one)")
@@ -102,7 +102,7 @@ def _systems(text: Text, setting: Setting, page: Page, options: argparse.Namespa
 
 
 def _inputs(text: Text, setting: Setting, page: Page, options: argparse.Namespace) -> Sequence[Entry]:
-    """Imported here: the reader libraries are needed for nothing else."""
+    """Compare kinds of input. Imports the reader libraries, which nothing else needs."""
     try:
         import pipeline_inputs
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""Measures the boundary scan alone: GB/s of each kernel for each pattern, one thread, text in memory.
+"""Measure the boundary scan: GB/s of each kernel for each pattern, one thread, text in memory.
 
 Builds bench_pretokenize.cpp against the sources of this repository (needs cmake and a C++20 compiler; Release flags, no
--march=native), makes sure that all kernels find the same pieces, and writes benchmarks/results/pretokenize_CORPUS.md.
+-march=native), checks that all kernels find the same pieces, and writes benchmarks/results/pretokenize_CORPUS.md.
 
     python benchmarks/bench_pretokenize.py
     python benchmarks/bench_pretokenize.py --corpus multilingual --patterns gpt2,cl100k
@@ -50,7 +50,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", default="english", help=f"{' | '.join(corpora.NAMES)} | PATH (default: english)")
     parser.add_argument("--patterns", type=lambda t: t.split(","), default=list(PATTERNS), help=",".join(PATTERNS))
-    parser.add_argument("--passes", type=int, default=9, help="over the whole text (default: 9)")
+    parser.add_argument("--passes", type=int, default=9, help="passes over the whole text (default: 9)")
     parser.add_argument(
         "--output", type=Path, default=RESULTS, help="folder for the tables (default: the committed one)"
     )
@@ -64,7 +64,7 @@ def _options() -> argparse.Namespace:
 def _build() -> Path:
     cmake = shutil.which("cmake", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if cmake is None:
-        raise SystemExit("cmake is not installed. `pip install cmake`, and run again.")
+        raise SystemExit("cmake is not installed. Run `pip install cmake` and try again.")
     source, build = corpora.ROOT / "benchmarks", corpora.ROOT / "build" / "benchmarks"
     for arguments in (["-S", str(source), "-B", str(build)], ["--build", str(build), "--parallel", "2"]):
         subprocess.run([cmake, *arguments], check=True, stdout=subprocess.DEVNULL)

@@ -1,10 +1,10 @@
-"""Measures how counting and merging scale with threads, and where the batched rounds beat the sequential merge loop.
+"""Measure how counting and merging scale with threads, and where batched rounds are faster than the sequential loop.
 
     python benchmarks/bench_scaling.py                              english, multilingual, large; 1, 2, 4, … threads
     python benchmarks/bench_scaling.py --corpora english --threads 1,2 --repeats 3
 
-Each figure is the least of --repeats runs in one process, files in the page cache. Every thread count and both loops
-must give the same words and merges, or nothing is printed.
+Each number is the minimum of --repeats runs in one process, with files in the page cache. If the words or merges of
+thread counts or loops differ, nothing is printed.
 """
 
 import argparse
@@ -29,7 +29,7 @@ MERGE_HEADER = ["corpus", "loop", "threads", "setup ms", "loop ms", "rounds", "s
 
 @dataclass(frozen=True)
 class Row:
-    """One measured line of either table."""
+    """One measured row of either table."""
 
     corpus: str
     loop: str
@@ -39,7 +39,7 @@ class Row:
 
 
 def least(repeats: int, work: Callable[[], Result]) -> tuple[float, Result]:
-    """The shortest of several runs, and its result."""
+    """Return the shortest time of several runs, and the result."""
     best: tuple[float, Result] | None = None
     for _ in range(repeats):
         start = time.perf_counter()
@@ -52,14 +52,14 @@ def least(repeats: int, work: Callable[[], Result]) -> tuple[float, Result]:
 
 
 def count(path: Path, num_threads: int) -> tuple[_core.WordTable, dict[str, float]]:
-    """The words of a file, with the figures of the core."""
+    """Return the words of a file, with the statistics of the core."""
     counter = _core.Counter(pattern="gpt2", special_tokens=[b"<|endoftext|>"], num_threads=num_threads)
     counter.add_files([str(path)])
     return counter.finish()
 
 
 def must_agree(digests: set[str], data: bytes, what: str) -> None:
-    """Exit if this result is not the one seen before."""
+    """Exit if this result differs from the previous one."""
     digests.add(hashlib.sha256(data).hexdigest())
     if len(digests) > 1:
         sys.exit(f"{what}: results differ between thread counts or loops; no figure is worth showing.")
@@ -68,7 +68,7 @@ def must_agree(digests: set[str], data: bytes, what: str) -> None:
 def measure_corpus(
     name: str, threads: list[int], vocab_size: int, repeats: int
 ) -> tuple[list[Row], list[Row], list[list[str]], list[list[str]]]:
-    """Both tables of one corpus."""
+    """Return both tables of one corpus."""
     corpus = corpora.resolve(name)
     num_bytes = corpus.path.stat().st_size
     counts: list[Row] = []

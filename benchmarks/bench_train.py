@@ -1,17 +1,17 @@
-"""Trains a byte-level BPE tokenizer with gristmill and its rivals on the same file and compares time and memory.
+"""Train a byte-level BPE tokenizer with gristmill and other systems on the same file; compare time and memory.
 
-Every run is a fresh process; time is taken inside it, imports excluded. The systems take turns, round by round. Before
-any time is shown, the merges are compared: gristmill's (tie_break="huggingface") must equal those of `tokenizers`, and
-every rival's those that gristmill gives on the same texts under that rival's tie-break rule. Tables go to
-benchmarks/results/ as Markdown and, with every single run, as JSON.
+Every run is a fresh process; time is measured inside it, without imports. The systems run in alternation, round by
+round. Before any time is shown, the merges are compared: gristmill's (tie_break="huggingface") must equal those of
+`tokenizers`, and those of every other system must equal gristmill's on the same texts with the same tie-break rule.
+Tables are written to benchmarks/results/ as Markdown and, with every single run, as JSON.
 
     python benchmarks/bench_train.py                                 English, 32,000 entries, two threads
     python benchmarks/bench_train.py --corpus code --vocab-size 10000 --systems gristmill,gigabpe
-    python benchmarks/bench_train.py --quick                         a smoke test of some seconds, nothing written
+    python benchmarks/bench_train.py --quick                         a smoke test of a few seconds that writes nothing
 
-A figure for several threads counts only when the process really had them: CPU time / wall time > 1.3. A run that was
-disturbed (gristmill below 1.3, or other processes took over a tenth of a CPU) is repeated, up to --extra times a system
-(a slow one once).
+A result for several threads counts only if they really ran: CPU time / wall time > 1.3. A disturbed run (gristmill
+below 1.3, or other processes used more than a tenth of a CPU) is repeated, up to --extra times per system (a slow one
+once).
 """
 
 import argparse
@@ -37,7 +37,7 @@ LEAST_CPU_PER_WALL = 1.3
 
 @dataclass
 class Entry:
-    """One system, its module and its runs; the disturbed ones that were repeated are kept apart."""
+    """One system, its module and its runs; disturbed runs that were repeated are kept separately."""
 
     name: str
     module: ModuleType
@@ -79,9 +79,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--corpus", default="english", help=f"{' | '.join(corpora.NAMES)} | PATH (default: english)")
     parser.add_argument("--vocab-size", type=int, default=32_000, help="bytes, merges and one special (default: 32000)")
     parser.add_argument("--threads", type=int, default=2, help="for every system (default: 2)")
-    parser.add_argument("--rounds", type=int, default=5, help="runs of each system (default: 5)")
+    parser.add_argument("--rounds", type=int, default=5, help="runs per system (default: 5)")
     parser.add_argument("--slow-rounds", type=int, default=3, help="runs of rustbpe and tokenizers (default: 3)")
-    parser.add_argument("--extra", type=int, default=5, help="disturbed runs repeated per system (default: 5)")
+    parser.add_argument("--extra", type=int, default=5, help="disturbed runs to repeat per system (default: 5)")
     parser.add_argument("--systems", type=lambda text: text.split(","), default=list(SYSTEMS), help=",".join(SYSTEMS))
     parser.add_argument(
         "--output", type=Path, default=RESULTS, help="folder for the tables (default: the committed one)"
@@ -132,13 +132,13 @@ def _run_once(entry: Entry, job: TrainJob, extra: int) -> None:
 
 
 def _disturbed(entry: Entry, sample: Sample, num_threads: int) -> bool:
-    """Whether a run should be repeated. A rival that leaves a quiet machine idle is not disturbed: it is like that."""
+    """Return whether a run should be repeated. Other systems may leave CPUs idle."""
     starved = entry.name == OURS and num_threads > 1 and sample.cpu_per_wall <= LEAST_CPU_PER_WALL
     return starved or not sample.quiet
 
 
 def _compare_merges(entries: Sequence[Entry], job: TrainJob, corpus: corpora.Corpus) -> tuple[list[str], list[str]]:
-    """Return what was found equal and what was found different, a sentence for each comparison."""
+    """Return the equal and the different comparisons, one sentence each."""
     digests = {entry.name: {str(run.facts["digest"]) for run in entry.runs + entry.repeated} for entry in entries}
     found = [(False, f"{name} with itself") for name, own in digests.items() if len(own) > 1]
     reference = reference_digests.tokenizers_digest(job, corpus, digests.get(REFERENCE))
@@ -152,7 +152,7 @@ def _compare_merges(entries: Sequence[Entry], job: TrainJob, corpus: corpora.Cor
 
 
 def _our_digests(entries: Sequence[Entry], job: TrainJob) -> dict[Follows, str]:
-    """Return the digest of gristmill's merges for every text feed and rule that some system follows; {} without it."""
+    """Return the digest of gristmill's merges for every text feed and rule of the systems; {} without gristmill."""
     if all(entry.name != OURS for entry in entries):
         print(f"{OURS} is not among the systems: rivals' merges are not compared with it", file=sys.stderr)
         return {}

@@ -1,14 +1,13 @@
-"""From a sequence VAE as scripts usually train it to train_optimized.py, one measure at a time, on one GPU.
+"""Measure the steps from a typical sequence VAE script to train_optimized.py, one at a time, on one GPU.
 
-A rung of the ladder is a run through the trainer itself, as examples/train_with_collapse_detection.py starts it, with
-one more measure than the rung before it; the guide's options decide the batch and the accumulation of a step. All runs
-are open at the same time, and take turns: in each round every run trains on the same share of the documents. So a slow
-minute of the machine meets all of them. Validations, the posterior monitor and its plots happen at the steps of the
-whole epoch, and their time counts; checkpoints are left out, and compilation is before the first round. Tokens are
-counted without padding.
+A rung of the ladder is a run of the trainer, as in examples/train_with_collapse_detection.py, with one more measure
+than the previous rung. All runs are open at the same time and alternate: in each round every run trains on the same
+share of the documents, so a slow minute of the machine affects all of them. Validations, the posterior monitor and its
+plots occur at the steps of the whole epoch, and their time counts. Checkpoints are omitted, and compilation happens
+before the first round. Tokens are counted without padding.
 
-A second part sets the monitor against no monitor, in one run, block by block in turn. A third one writes the table of
-docs/vae.md from results/vae_ladder.json.
+A second part compares blocks of steps with and without the monitor, in alternation, in one run. A third part writes the
+table of docs/vae.md from results/vae_ladder.json.
 
     python benchmarks/bench_vae.py                        ladder and monitor; results/vae_{ladder,monitor}.{md,json}
     python benchmarks/bench_vae.py --parts ladder,docs --seconds 480
@@ -47,16 +46,16 @@ from vae_plot import draw_ladder
 END = "<|endoftext|>"
 MODEL = {"model": "vae", "num_layers": 6, "num_heads": 8, "d_model": 512, "latent_dim": 64, "tie_embeddings": True}
 COMMON = {**MODEL, "learning_rate": 3e-4, "log_interval": 10, "checkpoint_interval": 0}
-# A block of a round is a run of its own to the schedules, which depend on the length of a run.
+# For the schedules, which depend on the length of a run, a block of a round is a separate run.
 COMMON |= {"warmup_steps": 0, "schedule": "constant", "kl_schedule": "constant"}
 
-# examples/train_with_collapse_detection.py, without a limit that would cut a document.
+# examples/train_with_collapse_detection.py, without a limit that would truncate a document.
 UNOPTIMIZED = {
     **{"batch_size": 1, "gradient_accumulation_steps": 1, "num_workers": 2, "pin_memory": False, "precision": "32"},
     **{"max_sequence_length": 2000, "update_frequency": 20, "window_size": 100, "plot_frequency": 500},
     **{"val_check_interval": 0.05, "limit_val_batches": 1.0},
 }
-# Each is added to all before it. None: the default of the trainer.
+# Each entry is added to all previous ones. None: the default of the trainer.
 LADDER: dict[str, dict[str, Any]] = {
     "before: batch 1, 2 workers, fp32, length 2,000": UNOPTIMIZED,
     "batch 4": {"batch_size": 4},
@@ -82,30 +81,30 @@ MARKS = ("<!-- vae_ladder.json: begin -->", "<!-- vae_ladder.json: end -->")
 
 @dataclass(frozen=True)
 class Block:
-    """What a run came to in one round."""
+    """The results of a run in one round."""
 
     tokens_per_second: float
     num_steps: int
     validations: int
-    monitored: int  # looks at the posterior
+    monitored: int  # measurements of the posterior
     memory_bytes: int
     padding: float
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the requested parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default="ladder,monitor", help="ladder, monitor, docs, with commas between them")
-    parser.add_argument("--documents", type=int, default=8_000, help="of the epoch that a run is set up for")
-    parser.add_argument("--rounds", type=int, default=5, help="times that all runs of the ladder take their turn")
-    parser.add_argument("--share", type=float, default=0.1, help="of the epoch that a run trains in a round")
-    parser.add_argument("--seconds", type=float, default=480, help="no further round begins that would end later")
+    parser.add_argument("--parts", default="ladder,monitor", help="ladder, monitor, docs, separated by commas")
+    parser.add_argument("--documents", type=int, default=8_000, help="documents of the epoch of a run")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of all runs of the ladder")
+    parser.add_argument("--share", type=float, default=0.1, help="fraction of the epoch per round")
+    parser.add_argument("--seconds", type=float, default=480, help="start no further round that would end later")
     parser.add_argument("--blocks", type=int, default=12, help="pairs of blocks with and without the monitor")
-    parser.add_argument("--block-steps", type=int, default=200, help="steps of such a block")
+    parser.add_argument("--block-steps", type=int, default=200, help="steps per block")
     parser.add_argument("--eager", action="store_true", help="compile nothing")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the results")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--small", action="store_true", help="a tiny model, to try the benchmark itself")
+    parser.add_argument("--small", action="store_true", help="a tiny model, to test the benchmark itself")
     arguments = parser.parse_args()
     if arguments.small:
         COMMON.update(num_layers=1, num_heads=2, d_model=32, latent_dim=8)
@@ -120,7 +119,7 @@ def main() -> None:
 
 
 def make_shards(folder: Path, num_documents: int) -> None:
-    """Stories as token shards, and a tokenizer for them."""
+    """Write stories as token shards, and their tokenizer."""
     write_sample_corpus(folder / "stories.txt", size=1_160 * num_documents, seed=0)
     tok = gm.train_tokenizer(folder / "stories.txt", vocab_size=4_000, special_tokens=[END], progress=None)
     val_fraction = max(0.01, 8 / num_documents)
@@ -128,7 +127,7 @@ def make_shards(folder: Path, num_documents: int) -> None:
 
 
 def open_data(folder: Path, options: VAEConfig) -> DocumentData:
-    """The shards, given to the loader as Parquet files are: read by processes of their own."""
+    """The shards, read by worker processes as Parquet files are."""
     opened = open_sequences(folder / "shards", max_sequence_length=options.max_sequence_length)
     return DocumentData(replace(opened, from_parquet=True), options)
 
@@ -138,17 +137,17 @@ def open_data(folder: Path, options: VAEConfig) -> DocumentData:
 
 @dataclass
 class Rung:
-    """An open run of the ladder and what it came to so far."""
+    """An open run of the ladder and its results so far."""
 
     name: str
     run: Run
     block_steps: int
-    memory_bytes: int  # without what a step allocates
+    memory_bytes: int  # without the allocations of a step
     records: list[dict[str, Any]] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
 
     def take_turn(self) -> None:
-        """Train for one block, and note what it came to."""
+        """Train for one block, and record the results."""
         is_cuda, self.records = self.run.fabric.device.type == "cuda", []
         self.run.recorder.display.show = self.records.append  # type: ignore[method-assign, assignment]
         torch.cuda.reset_peak_memory_stats() if is_cuda else None
@@ -169,7 +168,7 @@ class Rung:
 
 
 def climb(folder: Path, arguments: argparse.Namespace) -> None:
-    """Open every run, let them take turns, and write the table and the picture after each round."""
+    """Open every run, alternate between them, and write the table and the plot after each round."""
     begin, longest = time.monotonic(), 0.0
     with contextlib.ExitStack() as opened:
         rungs = open_rungs(folder, arguments, opened)
@@ -190,7 +189,7 @@ def climb(folder: Path, arguments: argparse.Namespace) -> None:
 
 
 def open_rungs(folder: Path, arguments: argparse.Namespace, opened: contextlib.ExitStack) -> list[Rung]:
-    """All runs of the ladder, each after a few steps that warm it up and compile it."""
+    """Yield all runs of the ladder, each after a few steps for warm-up and compilation."""
     rungs, options = [], dict[str, Any]()
     for name, measure in LADDER.items():
         options |= measure
@@ -211,7 +210,7 @@ def open_rungs(folder: Path, arguments: argparse.Namespace, opened: contextlib.E
 
 @contextlib.contextmanager
 def run_of(folder: Path, **options: Any) -> Iterator[Run]:
-    """A run on the shards in `folder`, ready for its first step; its files are removed afterwards."""
+    """Open a run on the shards in `folder`, before its first step; its files are removed afterwards."""
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         fabric, config = launch(TrainConfig.from_options({**COMMON, **options}))
         assert isinstance(config.model, VAEConfig)
@@ -224,7 +223,7 @@ def run_of(folder: Path, **options: Any) -> Iterator[Run]:
 
 
 def write_ladder(found: dict[str, list[Block]], arguments: argparse.Namespace) -> None:
-    """results/vae_ladder and the picture."""
+    """Write results/vae_ladder and the plot."""
     blocks = {name: [vars(block) for block in blocks] for name, blocks in found.items()}
     num_rounds = len(next(iter(found.values())))
     page = write_result(
@@ -242,12 +241,12 @@ def write_ladder(found: dict[str, list[Block]], arguments: argparse.Namespace) -
 
 
 def rate_of(blocks: list[dict[str, Any]]) -> float:
-    """Tokens per second over all blocks, which hold about the same number of tokens: the harmonic mean."""
+    """Return the tokens per second over all blocks, which have about the same number of tokens: the harmonic mean."""
     return float(statistics.harmonic_mean([block["tokens_per_second"] for block in blocks]))
 
 
 def ladder_table(found: dict[str, list[dict[str, Any]]]) -> str:
-    """The table of the results and of docs/vae.md, from what results/vae_ladder.json holds."""
+    """Return the table of the results and of docs/vae.md, from results/vae_ladder.json."""
     rates = {name: rate_of(blocks) for name, blocks in found.items()}
     first, before, rows = next(iter(rates.values())), next(iter(rates.values())), []
     for name, blocks in found.items():
@@ -269,7 +268,7 @@ def ladder_table(found: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def write_docs(folder: Path, arguments: argparse.Namespace) -> None:
-    """Put the table of results/vae_ladder.json into docs/vae.md, between the two marks."""
+    """Write the table of results/vae_ladder.json to docs/vae.md, between the two markers."""
     found = json.loads((arguments.output / "vae_ladder.json").read_text(encoding="utf-8"))["rungs"]
     text = DOCS.read_text(encoding="utf-8")
     begin, end = (text.index(mark) for mark in MARKS)
@@ -288,7 +287,7 @@ def about() -> dict[str, str]:
 
 
 def watch(folder: Path, arguments: argparse.Namespace) -> None:
-    """What the monitor costs: blocks of steps with it and without it, in turn, in one run."""
+    """Measure the cost of the monitor: blocks of steps with and without it, in alternation, in one run."""
     options: dict[str, Any] = {}
     for measure in LADDER.values():
         options |= measure
@@ -318,7 +317,7 @@ def watch(folder: Path, arguments: argparse.Namespace) -> None:
 
 
 def measure_overhead(run: Run, *, num_pairs: int, num_steps: int) -> list[float]:
-    """The extra time of each block with the monitor, as a share of the blocks without it on both sides of it."""
+    """Return the extra time of each block with the monitor, relative to its neighbours without it."""
     monitor = run.watch
     run_block(run, num_steps)  # every length is compiled here
     seconds = []
@@ -330,7 +329,7 @@ def measure_overhead(run: Run, *, num_pairs: int, num_steps: int) -> list[float]
 
 
 def run_block(run: Run, num_steps: int) -> float:
-    """The seconds of so many steps."""
+    """Return the seconds that `num_steps` steps take."""
     run.config = replace(run.config, max_steps=run.step + num_steps)
     torch.cuda.synchronize() if run.fabric.device.type == "cuda" else None
     begin = time.perf_counter()

@@ -1,10 +1,10 @@
-"""Whether the four presets of the VAE end healthy: each is trained as people do, with the command line.
+"""Check that the four VAE presets end without posterior collapse, trained with the command line.
 
     python benchmarks/bench_vae_presets.py shards --out benchmarks/results/vae_presets.json --jobs 10
 
-Every run is a process of its own, and `--jobs` of them share the device. The summary of a run gives its warnings, its
-records the last look of the monitor. The weights are then measured on 64 documents of the validation split, since
-`vae-max-performance` has no monitor. Runs named "without" have the shortcut of the encoder off.
+Every run is a separate process, and `--jobs` of them share the device. The warnings come from the summary of a run, the
+last measurement of the monitor from its records. The weights are then measured on 64 documents of the validation split,
+since `vae-max-performance` has no monitor. Runs named "without" have the shortcut of the encoder off.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ MEASURING = threading.Lock()  # torch's generator is shared by all threads
 
 
 def plan() -> list[dict[str, Any]]:
-    """All runs, the most wanted first."""
+    """Return all runs, the most important first."""
     runs = [
         {"preset": preset, "steps": steps, "seed": seed, "variant": variant}
         for variant, lengths in (("default", LENGTHS), ("without", LENGTHS_WITHOUT))
         for steps, seed in lengths
         for preset in PRESETS
     ]
-    # What compiles takes longest, and 150 steps are what most people try.
+    # Compiled runs take longest, and 150 steps are the most common test.
     order = {150: 0, "epoch": 1, 100: 2, 300: 3}
     return sorted(
         runs, key=lambda run: (run["variant"], order[run["steps"]], run["preset"] != "vae-max-performance", run["seed"])
@@ -55,7 +55,7 @@ def plan() -> list[dict[str, Any]]:
 
 
 def measured(run: dict[str, Any], shards: Path, folder: Path, extra: list[str]) -> dict[str, Any]:
-    """The run with what came of it."""
+    """Return the run with its results."""
     name = "{preset}-{steps}-{seed}-{variant}".format(**run)
     out = folder / name
     length = EPOCH if run["steps"] == "epoch" else ("--max_steps", str(run["steps"]))
@@ -75,7 +75,7 @@ def measured(run: dict[str, Any], shards: Path, folder: Path, extra: list[str]) 
 
 
 def records_of(out: Path) -> dict[str, Any]:
-    """The last validation, the last look of the monitor, and the alarms that are on."""
+    """Return the last validation, the last measurement of the monitor, and the active alarms."""
     records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     looks = [record for record in records if record["kind"] == "posterior"]
     val = [record for record in records if record["kind"] == "val"][-1]
@@ -89,7 +89,7 @@ def records_of(out: Path) -> dict[str, Any]:
 
 
 def on_validation(out: Path, shards: Path) -> dict[str, float]:
-    """What the last weights make of 64 validation documents."""
+    """Measure the posterior of 64 validation documents with the last weights."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model, _ = load_model(out, which="latest", device=device)
     assert isinstance(model, SequenceVAE)
@@ -116,12 +116,12 @@ def on_validation(out: Path, shards: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    """Train all, and write the results."""
+    """Run all trainings, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shards", type=Path)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "vae_presets.json")
     parser.add_argument("--jobs", type=int, default=4)
-    parser.add_argument("--only", default="", help="Runs whose name holds this.")
+    parser.add_argument("--only", default="", help="Only runs whose name contains this.")
     options, extra = parser.parse_known_args()  # the rest are options for every run
     runs = [run for run in plan() if options.only in "{preset}-{steps}-{seed}-{variant}".format(**run)]
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or "CPU"

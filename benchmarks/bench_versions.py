@@ -1,11 +1,11 @@
-"""Two versions of Gristmill against each other, task by task: what a refactoring must show before the old code goes.
+"""Compare two versions of Gristmill, task by task, to check that a refactoring changes neither results nor speed.
 
     pip install . --target /tmp/old             the old version, from its own checkout
     python benchmarks/bench_versions.py --old /tmp/old
     python benchmarks/bench_versions.py --old /tmp/old --tasks encode_corpus,short --rounds 9
 
-Each measurement is a fresh process and the versions take turns. What they made is compared too: a difference is
-named in the table and is exit code 1. No result is written.
+Each measurement is a fresh process, with the versions in alternation. Their output is compared too: a difference is
+reported in the table, with exit code 1. No result is written.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ NUM_SHORT = 200_000
 
 
 def main() -> int:
-    """Measure, and print a table; 1 if the versions disagree about what they made."""
+    """Measure, and print a table. Return 1 if the outputs of the versions differ."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--old", required=True, type=Path, help="the folder that holds the old package `gristmill`")
-    parser.add_argument("--new", type=Path, help="the same of the new one; default: the one that is installed")
+    parser.add_argument("--old", required=True, type=Path, help="folder with the old package `gristmill`")
+    parser.add_argument("--new", type=Path, help="folder with the new package; default: the installed one")
     parser.add_argument("--corpus", default="english")
     parser.add_argument("--tasks", default=",".join(TASKS))
     parser.add_argument("--rounds", type=int, default=7)
@@ -43,7 +43,7 @@ def main() -> int:
     arguments = parser.parse_args()
     rows, differ = [], False
     corpus = corpora.resolve(arguments.corpus)
-    corpus.distinct_byte_values()  # into the page cache
+    corpus.distinct_byte_values()  # reads the file into the page cache
     for task in arguments.tasks.split(","):
         samples: dict[str, list[dict[str, Any]]] = {"old": [], "new": []}
         for number in range(arguments.rounds):
@@ -86,7 +86,7 @@ def _measure(folder: Path | None, task: str, corpus: Path, num_threads: int) -> 
     return dict(json.loads(child.stdout.splitlines()[-1]))
 
 
-# What is measured. Each task takes the corpus and the number of threads, prepares, and returns what to measure.
+# The tasks. Each takes the corpus and the number of threads, prepares, and returns the function to measure.
 
 Work = Callable[[], Any]
 
@@ -110,7 +110,7 @@ def _count(corpus: Path, num_threads: int) -> Work:
 
 
 def _tokenizer(corpus: Path) -> Any:
-    """A tokenizer of the first megabytes, the same for both versions."""
+    """Return a tokenizer trained on the first megabytes, the same for both versions."""
     import gristmill as gm
 
     with corpus.open("rb") as file:
@@ -182,7 +182,7 @@ def _load(corpus: Path, num_threads: int) -> Work:
 
 
 def _digest(made: Any) -> str:
-    """The SHA-256 of what a task made; a folder is removed."""
+    """Return the SHA-256 of the output of a task; removes an output folder."""
     if isinstance(made, Path):
         files = [path for path in sorted(made.rglob("*")) if path.is_file()]
         data = b"".join(path.name.encode() + path.read_bytes() for path in files)

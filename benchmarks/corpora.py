@@ -1,10 +1,10 @@
-"""Named corpora for the benchmarks: where they are, unpacked and cached.
+"""Find, decompress and cache the named corpora of the benchmarks.
 
-Real text is looked for in the folder named by GRISTMILL_DATA, then in ../shared/data beside the repository, as NAME.txt
-or NAME.txt.xz. Unpacked and generated files are kept in data/ of the repository, which git ignores. Where the real text
-is absent, the sample corpus (`gristmill sample-corpus`) takes its place and the tables say so.
+Real text is searched for in the folder named by GRISTMILL_DATA, then in ../shared/data next to the repository, as
+NAME.txt or NAME.txt.xz. Decompressed and generated files are kept in data/ of the repository, which git ignores. If the
+real text is missing, the sample corpus (`gristmill sample-corpus`) replaces it and the tables report this.
 
-    python benchmarks/corpora.py english     prints the path, after unpacking it if need be
+    python benchmarks/corpora.py english     prints the path, after decompressing it if necessary
 """
 
 import argparse
@@ -35,7 +35,7 @@ SAMPLE_SIZES = {"sample": "50MB", "quick": "5MB"}
 
 @dataclass(frozen=True)
 class Corpus:
-    """A file to measure on, and what it is, for the head of the table."""
+    """A file to measure, and its description for the table."""
 
     name: str
     path: Path
@@ -52,7 +52,7 @@ class Corpus:
         return self.num_bytes / 1e6
 
     def distinct_byte_values(self) -> int:
-        """Return how many of the 256 byte values occur. Reads the whole file, and so leaves it in the page cache."""
+        """Return how many of the 256 byte values occur. Reads the whole file into the page cache."""
         seen: set[int] = set()
         with self.path.open("rb") as file:
             while block := file.read(1 << 20):
@@ -61,7 +61,7 @@ class Corpus:
 
 
 def resolve(name: str) -> Corpus:
-    """Return the corpus of that name, or the file at that path; what is missing is made or replaced by the sample."""
+    """Return the corpus of that name, or the file at that path; a missing corpus is made or replaced by the sample."""
     if name not in NAMES and name != "quick":
         return _from_path(Path(name))
     if name in REAL and (source := _find_real(REAL[name])):
@@ -120,7 +120,7 @@ def _sample(name: str) -> Corpus:
 
 @contextmanager
 def _published(target: Path) -> Iterator[BinaryIO]:
-    """Write under another name and rename when done, so that an interrupted run leaves no short corpus behind."""
+    """Write under another name and rename when done, so that an interrupted run leaves no truncated corpus."""
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.tmp.{os.getpid()}")
     try:

@@ -1,4 +1,4 @@
-"""The tables of `bench_encode.py`: who has the right ids, how fast, and how that compares."""
+"""The tables of `bench_encode.py`: which systems have the right ids, and their speed."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ class Setting:
 
 
 def judge(entries: Sequence[Entry], expected: str | None) -> None:
-    """Give every entry whose ids are not those of tiktoken (without it: of gristmill) a problem instead of a figure."""
+    """Mark every entry whose ids differ from tiktoken's (or gristmill's, if tiktoken is missing) as a problem."""
     measured = [entry for entry in entries if entry.problem is None and entry.runs]
     if expected is None:
         ours = [entry for entry in measured if entry.system == OURS] or measured
@@ -54,7 +54,7 @@ def judge(entries: Sequence[Entry], expected: str | None) -> None:
 
 
 def report(entries: Sequence[Entry], setting: Setting, missing: Sequence[str], *, folder: Path | None) -> None:
-    """Print the tables; write them too when there is a folder."""
+    """Print the tables, and write them if there is a folder."""
     right = [entry for entry in entries if entry.problem is None and entry.runs]
     body = "\n\n".join(
         part
@@ -118,7 +118,7 @@ def speeds_of(entry: Entry, passes: str, megabytes: float) -> list[float]:
 
 
 def _ratio_table(right: Sequence[Entry]) -> str:
-    """Each of our APIs against the fastest API of gigatoken and the fastest of all rivals, cold and warm apart."""
+    """Compare each gristmill API with the fastest of gigatoken and of all systems, separately for cold and warm."""
     rivals = [entry for entry in right if entry.system != OURS]
     rows = []
     for ours in (entry for entry in right if entry.system == OURS):
@@ -142,7 +142,7 @@ RATIO_HEADER = ["ours", "passes", "fastest of gigatoken", "ratio", "round by rou
 
 
 def fastest(entries: Sequence[Entry], passes: str) -> Entry | None:
-    """Return the entry with the best median; None when there is none."""
+    """Return the entry with the best median, or None if there are no entries."""
     return max(entries, key=lambda entry: median(speeds_of(entry, passes, 1.0)), default=None)
 
 
@@ -151,7 +151,7 @@ def _ratio_and_spread(ours: Entry, rival: Entry | None, passes: str) -> tuple[st
         return "–", "–"
     own, theirs = (speeds_of(entry, passes, 1.0) for entry in (ours, rival))
     ratio = median(own) / median(theirs)
-    by_round = [a / b for a, b in zip(own, theirs, strict=False)]  # a slow rival has fewer rounds
+    by_round = [a / b for a, b in zip(own, theirs, strict=False)]  # a slow system has fewer rounds
     return f"{ratio:.2f}x", f"{min(by_round):.2f}–{max(by_round):.2f}"
 
 
@@ -207,9 +207,11 @@ def _compared(right: Sequence[Entry]) -> str:
 
 
 def _caches(right: Sequence[Entry]) -> str:
-    """What the tokenizers say about their caches after the last pass."""
-    told = {entry.api: entry.runs[0].facts["cache"] for entry in right if entry.runs[0].facts["cache"]}
-    lines = [f"* {api}: {', '.join(f'{key} {value:,}' for key, value in facts.items())}" for api, facts in told.items()]
+    """List the cache statistics of the tokenizers after the last pass."""
+    found = {entry.api: entry.runs[0].facts["cache"] for entry in right if entry.runs[0].facts["cache"]}
+    lines = [
+        f"* {api}: {', '.join(f'{key} {value:,}' for key, value in facts.items())}" for api, facts in found.items()
+    ]
     return "Caches after the last pass:\n" + "\n".join(lines) if lines else ""
 
 

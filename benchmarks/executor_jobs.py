@@ -1,7 +1,7 @@
-"""What bench_executors.py measures, each in a fresh process: counting or encoding a file with one executor.
+"""The tasks of bench_executors.py, each in a fresh process: count or encode a file with one executor.
 
-A Ray cluster and all its worker processes are started, and have done a tiny job, before the clock starts. The driver
-alone is measured with workers that answer at once, as if each had done its part.
+Before the clock starts, a Ray cluster and all its workers are started and have run a tiny job. The driver alone is
+measured with workers that return immediately.
 """
 
 import contextlib
@@ -64,7 +64,7 @@ def _start_ray(num_workers: int) -> None:
     @ray.remote
     def start() -> None:
         importlib.import_module("gristmill.shards.tasks")
-        time.sleep(1)  # so that no worker does the work of two
+        time.sleep(1)  # so that every worker gets a task
 
     ray.get([start.remote() for _ in range(num_workers)])
     with tempfile.TemporaryDirectory() as folder:
@@ -74,7 +74,7 @@ def _start_ray(num_workers: int) -> None:
 
 
 def run(job: Job) -> dict[str, Any]:
-    """Do the job, and watch the processes that it starts."""
+    """Run the job, and measure the processes that it starts."""
     if job.task == "driver":
         return {"num_parts": _drive(job.num_parts)}
     with _Workers() as workers:
@@ -83,7 +83,7 @@ def run(job: Job) -> dict[str, Any]:
 
 
 def describe(result: dict[str, Any]) -> dict[str, Any]:
-    """The figures of a run."""
+    """Return the measurements of a run."""
     return result
 
 
@@ -96,14 +96,14 @@ def _count(job: Job) -> str:
 def _encode(job: Job) -> str:
     out = Path(job.folder) / "shards"
     gm.encode_corpus(job.path, gm.Tokenizer.load(job.tokenizer), out=out, progress=None, overwrite=True, **job.options)
-    # It has the checksum of every shard.
+    # The manifest has the checksum of every shard.
     return hashlib.sha256((out / "manifest.json").read_bytes()).hexdigest()
 
 
 class _Workers:
-    """The processes that this one has started, and those that they have: their memory, and their CPU time if they live.
+    """Memory and CPU time of the descendants of this process that are still alive.
 
-    The CPU time of those that have ended is in that of their parent.
+    The CPU time of ended processes is part of their parent's.
     """
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ class _Workers:
 
 
 def _descendants() -> set[int]:
-    """All processes below this one."""
+    """Return all descendants of this process."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and (fields := _stat(int(entry.name))):
@@ -145,7 +145,7 @@ def _descendants() -> set[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields after the name: state, parent, …; none if the process has ended."""
+    """Return the fields after the name: state, parent, …; empty if the process has ended."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return []
@@ -158,7 +158,7 @@ def _cpu_seconds() -> dict[int, float]:
 
 
 def _peak_bytes(pid: int) -> int:
-    """The high-water mark of a worker; 0 for the other processes of Ray."""
+    """Return the high-water mark of a worker; 0 for other Ray processes."""
     with contextlib.suppress(OSError, StopIteration):
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
         if command.startswith(b"ray::") or b"gristmill" in command:
@@ -168,7 +168,7 @@ def _peak_bytes(pid: int) -> int:
 
 
 class _AtOnce(Workers):
-    """Workers that have done what they are given."""
+    """Workers that finish every call immediately."""
 
     num_workers = 1_600
 
@@ -190,7 +190,7 @@ class _AtOnce(Workers):
 
 
 def _outcome(call: Call) -> Outcome:
-    """As large as that of counting a part in as many partitions as there are at most."""
+    """A result as large as that of counting a part with the maximum number of partitions."""
     runs = np.full((MAX_PARTITIONS, 4), 2**40 + call.number, np.uint64)
     result = {"runs": pack_runs(runs), "source_bytes": call.num_bytes, "num_pieces": 12_345_678, "skipped": {}}
     done = Done((FileEntry(f"{call.name}.runs", 63_000_000, "0" * 16),), result)

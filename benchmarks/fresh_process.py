@@ -1,7 +1,7 @@
-"""Measures one call in a process of its own: `measure("rivals.gigabpe", {...})`.
+"""Measure one call in a separate process: `measure("rivals.gigabpe", {...})`.
 
-The named module is imported first, so imports are not in the time. Memory is the high-water mark of the whole process.
-What the measured code prints goes to stderr; the process prints one line of JSON.
+The named module is imported first, so the time excludes imports. Memory is the high-water mark of the whole process.
+Output of the measured code goes to stderr; the process prints one line of JSON.
 """
 
 import importlib
@@ -18,23 +18,23 @@ from typing import Any
 
 
 class ChildFailed(RuntimeError):
-    """The measured process ended with an error; the text is the end of its stderr."""
+    """The measured process failed; the message is the end of its stderr."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What one run took."""
+    """The time and memory of one run."""
 
     seconds: float
     cpu_seconds: float
-    foreign_cpu_seconds: float | None  # CPU time that other processes (or the hypervisor) took meanwhile; None: unknown
+    foreign_cpu_seconds: float | None  # CPU time of other processes (or the hypervisor) during the run; None: unknown
     peak_rss_bytes: int
     start_rss_bytes: int  # interpreter and imports
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def cpu_per_wall(self) -> float:
-        """How many CPUs the run kept busy."""
+        """The number of CPUs that the run kept busy."""
         return self.cpu_seconds / self.seconds
 
     @property
@@ -44,7 +44,7 @@ class Sample:
 
 
 def measure(module: str, job: Mapping[str, object], *, num_threads: int, timeout_seconds: float = 3600) -> Sample:
-    """Run `module.run(module.JOB(**job))` in a fresh process with `num_threads` threads and return what it took."""
+    """Run `module.run(module.JOB(**job))` in a fresh process with `num_threads` threads and measure it."""
     environment = os.environ | {
         "RAYON_NUM_THREADS": str(num_threads),
         "TOKENIZERS_PARALLELISM": "true" if num_threads > 1 else "false",
@@ -85,7 +85,7 @@ def cpu_seconds() -> float:
 
 
 def _memory_bytes(name: str) -> int:
-    # Not ru_maxrss where /proc is there: a child inherits the maximum of the process that started it.
+    # Prefer /proc to ru_maxrss: a child inherits the maximum of the process that started it.
     status = Path("/proc/self/status")
     if status.exists():
         for line in status.read_text().splitlines():
@@ -96,13 +96,13 @@ def _memory_bytes(name: str) -> int:
 
 
 class ForeignCpu:
-    """CPU time of the whole machine, stolen time included, less our own."""
+    """CPU time of the whole machine, including stolen time, without our own."""
 
     def __init__(self) -> None:
         self._start = self._busy_seconds()
 
     def since_start(self, *, own: float) -> float | None:
-        """Return what the others took since this object was made, when we took `own`; None where nobody counts."""
+        """Return the CPU time of other processes since this object was created, less our `own`; None if unknown."""
         now = self._busy_seconds()
         return None if now is None or self._start is None else max(0.0, now - self._start - own)
 

@@ -1,14 +1,14 @@
-"""Makes a large English corpus from a small one: a synthetic extension, for measuring how time and memory grow.
+"""Make a large English corpus from a small one: a synthetic extension, to measure how time and memory grow.
 
-Copies of a text would not do: in real text new words never cease (Heaps' law), and the number of distinct words is what
-the merge stage costs. So every copy after the first has its documents in another order and a share of its rare words
-replaced by words never seen before, each spliced from the beginning of one rare word and the end of another. The share
+Plain copies would not be realistic: in real text new words never stop appearing (Heaps' law), and the cost of the merge
+stage depends on the number of distinct words. So every copy after the first has its documents in another order and a
+share of its rare words replaced by new ones, each made of the start of one rare word and the end of another. The share
 is chosen so that after n copies there are n ** 0.6 times the distinct words of the first; 0.6 is the exponent between
 100 MB and 1.9 GB of real English books and documentation (270 thousand and 1.56 million distinct words). Measured on
 english_90M: 227,759 distinct words in the base, 1,306,094 in the 1.5 GB made from it.
 
-What it does not model: new proper topics, new numbers and new punctuation. Frequent words are those of the base, so the
-first merges are those of the base too. Say "synthetic extension" beside every figure from it.
+The extension does not model new topics, numbers and punctuation. Frequent words are those of the base, so the first
+merges are those of the base too. Mark every result from it as "synthetic extension".
 """
 
 import random
@@ -24,7 +24,7 @@ SEPARATOR = b"<|endoftext|>\n"
 EXPONENT = 0.6
 RARE = 8  # occurrences in the base, at most
 WORD = re.compile(rb"(?<= )[A-Za-z]{4,}(?![A-Za-z'\x80-\xff])")
-PIECE = re.compile(rb" ?[A-Za-z\x80-\xff]+| ?[0-9]+| ?[^\sA-Za-z0-9\x80-\xff]+")  # near enough to gpt2's for a count
+PIECE = re.compile(rb" ?[A-Za-z\x80-\xff]+| ?[0-9]+| ?[^\sA-Za-z0-9\x80-\xff]+")  # close enough to gpt2's for a count
 
 Document = list[bytes]  # common text and rare words in turn: text, word, text, word, …, text
 
@@ -40,7 +40,7 @@ def write(base: Path, out: BinaryIO, *, num_bytes: int = NUM_BYTES, seed: int = 
     while num_written < num_bytes:
         chooser = random.Random(f"{seed} {num_copies}")
         num_copies += 1
-        # The early copies have too few rare words to keep up with the law; the later ones catch up.
+        # The early copies have too few rare words to follow the law; the later ones compensate.
         replacements = _novel_words(words, round(num_distinct * (num_copies**EXPONENT - 1)) - num_new, chooser)
         num_new += len(replacements)
         num_written += _write_documents(_copy(documents, replacements, chooser), out, num_bytes - num_written)

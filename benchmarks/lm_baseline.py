@@ -1,8 +1,8 @@
-"""The step everyone writes: GPT-2 in plain torch (bf16 autocast, torch.compile, SDPA, fused AdamW), to compare with.
+"""The baseline: GPT-2 in plain torch (bf16 autocast, torch.compile, SDPA, fused AdamW), as it is commonly written.
 
 Learned positions, LayerNorm, GELU, no biases, tied embeddings: 124M parameters at 12 layers, 12 heads, width 768. That
-is what nanoGPT's train.py trains by default: GPT-2 but for the biases, which the checkpoints of GPT-2 have, and which
-cost time. The vocabulary is padded to 50,304 as usual. Tensor names: B sequences, T positions, D width, V vocabulary.
+is what nanoGPT's train.py trains by default: GPT-2 without biases, which GPT-2's checkpoints have and which cost time.
+ The vocabulary is padded to 50,304 as usual. Tensor names: B sequences, T positions, D width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Baseline(nn.Module):
             nn.init.normal_(self.head.weight, std=0.02)
 
     def forward(self, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        """The mean cross-entropy of the targets."""
+        """Return the mean cross-entropy of the targets."""
         x_BTD = self.tokens(inputs_BT) + self.positions(torch.arange(inputs_BT.shape[1], device=inputs_BT.device))
         for block in self.blocks:
             x_BTD = block(x_BTD)

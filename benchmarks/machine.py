@@ -1,4 +1,4 @@
-"""What a figure depends on besides the code: machine, versions, date, command."""
+"""Describe the conditions of a measurement: machine, versions, date, command."""
 
 import datetime
 import importlib.metadata

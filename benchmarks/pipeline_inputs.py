@@ -1,7 +1,7 @@
-"""The same documents in every kind of input file: gristmill, from file to token file, against the reader library alone.
+"""Compare gristmill, from file to token file, with the reader library alone, for every kind of input file.
 
-The reader library goes through the texts on one thread and drops them, so its speed is what no pipeline that reads with
-it on one thread can pass. `bench_pipeline.py --inputs` runs it.
+The reader library iterates over the texts on one thread and discards them. Its speed is an upper limit for any pipeline
+that reads with it on one thread. `bench_pipeline.py --inputs` runs this module.
 """
 
 import argparse
@@ -31,7 +31,7 @@ class Row:
 
 
 def measure(text: Text, setting: Setting, page: Page, options: argparse.Namespace) -> Sequence[Entry]:
-    """Make the files, let readers and gristmill take turns, show and write the table."""
+    """Write the files, run readers and gristmill in alternation, show and write the table."""
     num_documents = len(documents(text.path))
     rows = []
     for kind, path in make_files(text.path, setting.scratch, list(KINDS)).items():

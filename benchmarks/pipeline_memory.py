@@ -1,4 +1,4 @@
-"""How much memory a pipeline takes for ever longer texts: one, repeated. `bench_pipeline.py --memory` runs it."""
+"""Measure the memory of a pipeline for texts of increasing length. `bench_pipeline.py --memory` runs this module."""
 
 import argparse
 import shutil
@@ -14,11 +14,11 @@ from tables import markdown_table
 SYSTEMS = ("gristmill", "gigatoken:encode_files")
 HEADER = ["system, form", "threads", "text", "text MB", "peak MB", "anonymous MB"]
 
-Row = tuple[int, Entry]  # how many times the text, and who encodes it
+Row = tuple[int, Entry]  # number of repetitions of the text, and the system
 
 
 def measure(text: Text, setting: Setting, page: Page, options: argparse.Namespace) -> Sequence[Entry]:
-    """Make the texts one by one, encode and remove them; show and write the table."""
+    """Write, encode and remove the texts one by one; show and write the table."""
     pipelines, missing = find_pipelines(options.systems)
     rows: list[Row] = []
     for times in options.times:
@@ -51,7 +51,7 @@ def measure(text: Text, setting: Setting, page: Page, options: argparse.Namespac
 
 
 def _repeated(path: Path, folder: Path, times: int) -> Path:
-    """Write the text so many times, a separator between where none is, so that the ids are repeated too."""
+    """Write the text several times, with separators between if missing, so that the ids are repeated too."""
     target = folder / f"{times}x.txt"
     ends_a_document = path.read_bytes().endswith(SPECIAL.encode())
     with target.open("wb") as out:
@@ -64,7 +64,7 @@ def _repeated(path: Path, folder: Path, times: int) -> Path:
 
 
 def _cells(rows: Sequence[Row], text_megabytes: float) -> list[list[str]]:
-    """One system after the other, so that its growth is seen."""
+    """Return the rows by system, so that its growth is visible."""
     in_order = list(dict.fromkeys((entry.system, entry.form) for _, entry in rows))
     right = [row for row in rows if row[1].problem is None]
     right.sort(key=lambda row: (in_order.index((row[1].system, row[1].form)), row[1].num_threads, row[0]))

@@ -16,7 +16,7 @@ from tables import markdown_table, middle_and_spread, write_result
 
 @dataclass(frozen=True)
 class Page:
-    """What all three tables are about, and where they go: nowhere when there is no folder."""
+    """The subject of the tables, and the output folder; None writes nothing."""
 
     corpus: Corpus
     scratch: Path
@@ -32,7 +32,7 @@ class Page:
         *,
         times: Sequence[int] = (),
     ) -> None:
-        """Print the page; write it too when there is a folder. `times`: of each entry, where the text is repeated."""
+        """Print the page, and write it if there is a folder. `times`: of each entry, where the text is repeated."""
         body = "\n\n".join(filter(None, parts))
         print(f"{title}\n\n{body}\n")
         if self.folder is None:
@@ -47,7 +47,7 @@ class Page:
 
 
 def file_system(folder: Path) -> str:
-    """Return the kind of file system that a folder is on, from /proc/mounts; "unknown" where there is none."""
+    """Return the kind of file system that a folder is on, from /proc/mounts; "unknown" without that file."""
     mounts = Path("/proc/mounts")
     lines = mounts.read_text().splitlines() if mounts.exists() else []
     kinds = {Path(line.split()[1]): line.split()[2] for line in lines}
@@ -118,12 +118,12 @@ def speed(entry: Entry, megabytes: float) -> float:
 
 
 def megabytes(num_bytes: float | None) -> str:
-    """Return a size for a table, a dash for one that could not be measured."""
+    """Format a size for a table; a dash if it could not be measured."""
     return f"{num_bytes / 1e6:.0f}" if num_bytes else "–"
 
 
 def _ratio_table(right: Sequence[Entry]) -> str:
-    """Each of our forms against the fastest form of each rival."""
+    """Compare each form of gristmill with the fastest form of each other system."""
     fastest: dict[str, Entry] = {}
     for entry in right:
         if entry.system != OURS and (best := fastest.get(entry.system, entry)):
@@ -138,7 +138,7 @@ def _ratio_table(right: Sequence[Entry]) -> str:
 
 
 def _ratio_and_spread(ours: Entry, rival: Entry) -> tuple[str, str]:
-    by_round = [b / a for a, b in zip(ours.seconds, rival.seconds, strict=False)]  # a slow rival has fewer rounds
+    by_round = [b / a for a, b in zip(ours.seconds, rival.seconds, strict=False)]  # a slow system has fewer rounds
     ratio = median(rival.seconds) / median(ours.seconds)
     return f"{ratio:.2f}x", f"{min(by_round):.2f}–{max(by_round):.2f}"
 
@@ -172,25 +172,25 @@ def _on_disk(pipelines: Mapping[str, Pipeline], *, fsync: bool) -> str:
         return "The tokens of every system are on the disk (fsync) when the clock stops."
     on_disk = [system for system, pipeline in pipelines.items() if pipeline.SYNCS]
     in_cache = [system for system, pipeline in pipelines.items() if not pipeline.SYNCS]
-    told = [("on the disk (fsync)", on_disk), ("in the page cache only", in_cache)]
-    where = "; ".join(f"{place}: {', '.join(systems)}" for place, systems in told if systems)
+    places = [("on the disk (fsync)", on_disk), ("in the page cache only", in_cache)]
+    where = "; ".join(f"{place}: {', '.join(systems)}" for place, systems in places if systems)
     return f"Where the tokens are when the clock stops: {where}."
 
 
 def without_figure(entries: Sequence[Entry]) -> str:
-    """Name every entry that has a problem."""
+    """List every entry with a problem."""
     lines = [f"* {entry.system}, {entry.form}: {entry.problem}." for entry in entries if entry.problem]
     return "No figure:\n" + "\n".join(dict.fromkeys(lines)) if lines else ""
 
 
 def compared(right: Sequence[Entry]) -> str:
-    """Say who has the ids of the reference."""
+    """List the systems with the ids of the reference."""
     systems = ", ".join(dict.fromkeys(entry.system for entry in right))
     return f"Token files compared with the ids of {ORACLE} {version(ORACLE)} and equal: {systems}." if systems else ""
 
 
 def explained(right: Sequence[Entry], pipelines: Mapping[str, Pipeline]) -> str:
-    """Say what each form does."""
+    """Describe each form."""
     lines = [
         f"* {entry.system}, {entry.form}: {pipelines[entry.system].FORMS[entry.form].what}; "
         f"threads by {pipelines[entry.system].THREADS}."
@@ -200,7 +200,7 @@ def explained(right: Sequence[Entry], pipelines: Mapping[str, Pipeline]) -> str:
 
 
 def right_entries(entries: Sequence[Entry]) -> list[Entry]:
-    """Return those that have figures to show."""
+    """Return the entries with results."""
     return [entry for entry in entries if entry.problem is None and entry.runs]
 
 

@@ -1,8 +1,8 @@
-"""Pictures of the tables in results/, drawn from their JSON files.
+"""Draw plots of the tables in results/ from their JSON files.
 
-    python benchmarks/plots.py        draws them anew
+    python benchmarks/plots.py        draws all plots
 
-Needs matplotlib; without it nothing is drawn, and the tables stand alone.
+Needs matplotlib; without it nothing is drawn.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 
 from tables import RESULTS
 
-# One colour a system, the same in every picture; ours is the strong one.
+# One color per system, the same in every plot; gristmill has the strongest.
 COLOURS = {
     "gristmill": "#c2410c",
     "gigatoken": "#1d4ed8",
@@ -35,7 +35,7 @@ Page = dict[str, Any]
 
 
 def draw_encode(folder: Path) -> list[Path]:
-    """Draw encode.png (one thread) and encode_<n>t.png from the encode_*.json files; return what was drawn."""
+    """Draw encode.png (one thread) and encode_<n>t.png from the encode_*.json files; return the paths."""
     try:
         import matplotlib
     except ImportError:
@@ -99,10 +99,10 @@ def _draw(pages: Sequence[Page], num_threads: int, path: Path) -> None:
 
 @dataclass(frozen=True)
 class Best:
-    """MB/s of each run of a system's fastest API."""
+    """The MB/s of each run of a system's fastest API."""
 
     speeds: list[float]
-    starved: bool  # several threads were asked for and CPU/wall stayed at most 1.3
+    starved: bool  # several threads were requested, but CPU/wall was at most 1.3
 
     @property
     def middle(self) -> float:
@@ -111,7 +111,7 @@ class Best:
 
 
 def _best(page: Page, passes: str) -> dict[str, Best]:
-    """Return what to draw of every system with the right ids."""
+    """Return the bars of every system with the right ids."""
     found: dict[str, Best] = {}
     for entry in page["entries"]:
         if entry["problem"] or not entry["runs"]:

@@ -1,4 +1,4 @@
-"""The digest of the merges that `tokenizers` learns, remembered: it takes minutes on the large corpus."""
+"""Cache the digest of the merges that `tokenizers` learns, which takes minutes on the large corpus."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ REMEMBERED = corpora.CACHE / "tokenizers_digests.json"
 def tokenizers_digest(job: TrainJob, corpus: corpora.Corpus, measured: Collection[str] | None) -> str | None:
     """Return the digest of the merges of `tokenizers` for this job; None when it is not installed.
 
-    `measured` are the digests of runs made just now; without them a remembered one is taken, or a run made for it.
+    `measured` are the digests of the current runs; without them a cached digest is used, or computed by a run.
     """
     if version("tokenizers") == "-":
         return None

@@ -1,4 +1,4 @@
-"""The first megabytes of a corpus: `english:5MB`, cut behind a whole character."""
+"""Return the first megabytes of a corpus: `english:5MB`, truncated after a whole character."""
 
 import re
 
@@ -8,7 +8,7 @@ UNITS = {"kB": 10**3, "MB": 10**6}
 
 
 def resolve(name: str) -> corpora.Corpus:
-    """Return the corpus, or the beginning of it when the name ends in `:<number>MB` or `:<number>kB`."""
+    """Return the corpus, or its start if the name ends in `:<number>MB` or `:<number>kB`."""
     asked = re.fullmatch(r"(.+):(\d+)(kB|MB)", name)
     if asked is None:
         return corpora.resolve(name)
@@ -24,7 +24,7 @@ def resolve(name: str) -> corpora.Corpus:
 
 
 def _whole_characters(data: bytes) -> bytes:
-    """Return `data` without a character that its end cuts off.
+    """Return `data` without an incomplete character at its end.
 
     >>> _whole_characters("aä".encode()[:2])
     b'a'

@@ -9,7 +9,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table with its columns lined up; the first column to the left, the others to the right.
+    """Return an aligned table; the first column to the left, the others to the right.
 
     >>> print(markdown_table(["system", "s"], [["a", "1.5"]]))
     | system |   s |
@@ -38,7 +38,7 @@ def middle_and_spread(values: Sequence[float], *, digits: int) -> tuple[str, str
 def write_result(
     name: str, *, title: str, about: Mapping[str, str], body: str, data: Mapping[str, object], folder: Path = RESULTS
 ) -> Path:
-    """Write NAME.md for people and NAME.json with every single run; return the path of the first."""
+    """Write NAME.md for reading and NAME.json with every single run; return the path of NAME.md."""
     folder.mkdir(parents=True, exist_ok=True)
     facts = "\n".join(f"* {key}: {value}" for key, value in about.items())
     (folder / f"{name}.json").write_text(

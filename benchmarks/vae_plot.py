@@ -10,7 +10,7 @@ INK, BLUE, GREY = "#292524", "#1d4ed8", "#a8a29e"
 
 
 def draw_ladder(rates: Mapping[str, float], path: Path) -> None:
-    """One bar a rung, tokens a second, with what it gains over the first."""
+    """Draw one bar per rung, in tokens per second, with its gain over the first."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

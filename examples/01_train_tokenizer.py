@@ -1,4 +1,4 @@
-"""From nothing to a tokenizer: make a corpus, train, look at it, use it. Takes a second."""
+"""Train a tokenizer on a generated corpus, and encode a text with it. Takes a second."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Counting is most of the work: count two corpora once, add the tables, train several tokenizers from the sum."""
+"""Count two corpora once, add the tables, and train several tokenizers from the sum. Counting is most of the work."""
 
 import gristmill as gm
 from gristmill.sample_corpus import stories

@@ -1,4 +1,4 @@
-"""The ways from text to ids and back: one text, a batch, a stream, a file. Takes a second."""
+"""Encode and decode one text, a batch, a stream and a file. Takes a second."""
 
 import tempfile
 from pathlib import Path
@@ -16,20 +16,20 @@ def main() -> None:
         tok = gm.train_tokenizer(corpus, vocab_size=4_000, special_tokens=[END])
 
         print("one text:", tok.encode("A small dog found 3 red apples."))
-        print("its size:", tok.count_tokens("A small dog found 3 red apples."), "tokens")
+        print("its length:", tok.count_tokens("A small dog found 3 red apples."), "tokens")
 
         batch = tok.encode_batch(["A small dog.", "Three red apples fell down.", ""], max_tokens=5)
         ids, mask = batch.padded(tok.special_tokens[END])
-        print("a batch, cut and padded:", ids.tolist(), mask.sum(axis=1).tolist())
+        print("a batch, truncated and padded:", ids.tolist(), mask.sum(axis=1).tolist())
 
-        with corpus.open(encoding="utf-8") as lines:  # never more than a little of it in memory
+        with corpus.open(encoding="utf-8") as lines:  # only a few KB are in memory at a time
             num_ids = sum(1 for _ in tok.encode_iterable(lines, allowed_special="all"))
-        whole = tok.encode_file(corpus, allowed_special="all")  # all of it, on all cores
+        whole = tok.encode_file(corpus, allowed_special="all")  # the whole file, on all cores
         print(f"the file: {len(whole):,} ids of {whole.dtype}, as a stream {num_ids:,}")
         assert len(whole) == num_ids
         assert tok.decode_bytes(whole) == corpus.read_bytes()
 
-        decoder = tok.stream_decoder()  # whole characters only, as a model writes them
+        decoder = tok.stream_decoder()  # returns whole characters as ids arrive
         print("a stream:", "|".join(decoder.push(id) for id in tok.encode("naïve 東京")) + decoder.finish())
 
 

@@ -1,4 +1,4 @@
-"""One tokenizer, every neighbour: files that other tools read, and back again with the same ids. Takes a second."""
+"""Export a tokenizer to the formats of other tools, and load each file again with the same ids. Takes a second."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Code written for minbpe, CS336 or tiktoken, with another import. Takes a second."""
+"""Run code written for minbpe, CS336 or tiktoken by changing the import. Takes a second."""
 
 import tempfile
 from pathlib import Path

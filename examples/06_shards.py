@@ -1,4 +1,4 @@
-"""From a folder of compressed JSON lines to token shards, and to the arrays that training takes. Takes a second."""
+"""Encode a folder of compressed JSON lines into token shards, and build training batches from them. Takes a second."""
 
 import json
 import tempfile
@@ -19,7 +19,7 @@ except ImportError:
 
 
 def write_json_lines(folder: Path, texts: list[str], num_files: int) -> None:
-    """What a corpus often looks like: a folder of .jsonl.zst."""
+    """Write a folder of .jsonl.zst files, a common form of a corpus."""
     folder.mkdir()
     for part in range(num_files):
         lines = "".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(texts[part::num_files]))
@@ -39,15 +39,15 @@ def main() -> None:
 
         train, val = gm.Shards(folder / "shards"), gm.Shards(folder / "shards", split="val")
         for shards in (train, val):
-            # Bits per byte, by which tokenizers can be compared, are bits per token x tokens / source_bytes.
+            # Bits per byte = bits per token x tokens / source_bytes; they compare models with different tokenizers.
             ratio = shards.source_bytes / shards.num_tokens
             names = [path.name for path in shards.paths]
             print(f"{shards.split}: {len(shards):,} documents, {ratio:.3f} bytes per token, in {names}")
         print("a document:", val.decode(0)[:70], "…")
 
-        tokens = np.memmap(train.paths[0], dtype=train.dtype, mode="r")  # what training maps
+        tokens = np.memmap(train.paths[0], dtype=train.dtype, mode="r")  # as training maps it
         assert np.array_equal(tokens, train.tokens[: len(tokens)])
-        # B stretches of T tokens, and the token that follows each of theirs.
+        # B windows of T tokens, and the next token for each position.
         starts = np.random.default_rng(0).integers(0, len(tokens) - CONTEXT, size=8)
         x_BT = np.stack([tokens[i : i + CONTEXT] for i in starts])
         y_BT = np.stack([tokens[i + 1 : i + CONTEXT + 1] for i in starts])

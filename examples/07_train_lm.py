@@ -1,6 +1,6 @@
-"""A language model from nothing but text: tokenizer, shards, training, a story, a report. Takes half a minute.
+"""Train a language model from text: tokenizer, shards, training, a story, a report. Takes half a minute.
 
-`make quickstart` does the same on ten times the text and for longer, and writes better stories.
+`make quickstart` does the same with ten times the text and more steps, and writes better stories.
 """
 
 import tempfile
@@ -43,7 +43,7 @@ def main() -> None:
 
         page = write_report(folder / "run")
         plots = sorted(path.name for path in (page.parent / "plots").iterdir())
-        print(f"the report: {page.name}, {page.stat().st_size / 1e3:.0f} kB, and {', '.join(plots)}")
+        print(f"report: {page.name}, {page.stat().st_size / 1e3:.0f} kB, and {', '.join(plots)}")
 
 
 if __name__ == "__main__":

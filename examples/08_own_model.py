@@ -1,11 +1,12 @@
-"""A model of your own: one file, and no edit in Gristmill. Here a language model with a GRU instead of attention.
+"""Your own model in one file, without a change to Gristmill: a language model with a GRU instead of attention.
 
-    gristmill train-model shards -o run --plugin examples/08_own_model.py --model gru --hidden_size 256
+    gristmill train-model shards -o run --plugin examples/08_own_model.py --model gru --hidden-size 256
     gristmill generate run --plugin examples/08_own_model.py --prompt "Once upon a time"
 
-The config declares its options, which become flags and keywords; its base class says that it takes windows of tokens.
-The network takes tokens and returns logits. Everything else (loss, resuming, evaluation, report, text) comes with it.
-Run as a script, the file trains the model on a sample corpus in half a minute.
+The config declares the options, which become command-line options and keywords. Its base class selects windows of
+tokens as training data. The network takes tokens and returns logits. Gristmill provides everything else: loss,
+resuming, evaluation, report, text generation. Run as a script, the file trains the model on a sample corpus in half a
+minute.
 """
 
 import sys
@@ -28,14 +29,14 @@ class GRUConfig(gm.lm.WindowModelConfig):
     """Number of recurrent layers."""
 
     def check(self) -> None:
-        """Refuse sizes that make no sense."""
+        """Raise an error for invalid sizes."""
         if self.hidden_size < 1 or self.num_layers < 1:
             raise gm.OptionError("hidden_size and num_layers must be at least 1.")
 
 
 @gm.lm.register_model("gru", config=GRUConfig)
 class GRUModel(gm.lm.Model):
-    """An embedding, a GRU, and the embedding again as the head."""
+    """An embedding, a GRU, and the embedding again as the output head."""
 
     def __init__(self, config: GRUConfig) -> None:
         super().__init__(config)
@@ -44,13 +45,13 @@ class GRUModel(gm.lm.Model):
         nn.init.normal_(self.embedding.weight, std=0.02)
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
-        """The logits of the token after each of `tokens_BT`."""
+        """Return the logits of the token after each of `tokens_BT`."""
         states_BTH, _ = self.gru(self.embedding(tokens_BT))
         return states_BTH @ self.embedding.weight.T
 
 
 def main(folder: Path) -> None:
-    """Train the model on a sample corpus, resume it, and let it write."""
+    """Train the model on a sample corpus, resume it, and generate text."""
     from gristmill.sample_corpus import write_sample_corpus
 
     write_sample_corpus(folder / "stories.txt", size=1_000_000, seed=0)

@@ -1,10 +1,10 @@
-"""How many parts, how much memory, disk and time a corpus takes on a cluster. A calculation: it starts nothing.
+"""Calculate the parts, memory, disk and time that a corpus needs on a cluster. Starts nothing.
 
     python examples/cluster_size.py                                        1 TB and 10 TB on 10 and 100 nodes
     python examples/cluster_size.py --corpus-size 3TB --nodes 4,8 --cores 64 --network-rate 3000
 
-The default rates are our own measurements: English text, gpt2 pattern, per core of a machine with 16 cores (Intel Xeon)
-that are all busy, or of one with 2 (AMD EPYC). Measure yours with `--profile` on a few GB, on one node, and pass them.
+The default rates were measured with English text and the gpt2 pattern, per core, with all cores busy, on a machine with
+16 cores (Intel Xeon) or with 2 (AMD EPYC). Measure your own with `--profile` on a few GB, on one node, and pass them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Cluster:
     nodes: int = 10
     cores: int = 16  # per node; one worker each
     network_rate: float = 1250  # per node, to the storage: 10 Gbit/s
-    storage_rate: float = math.inf  # of the storage, to all nodes together
+    storage_rate: float = math.inf  # of the storage, for all nodes together
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What was measured, per core. Rates are in MB/s."""
+    """Measured rates per core, in MB/s."""
 
     count_rate: float = 320  # of text: 5.1 GB/s on 16 cores (benchmarks/results/scaling_16t.md)
     merge_rate: float = 140  # of runs: 1 GB of English, two processes on two cores
@@ -38,7 +38,7 @@ class Rates:
     assemble_rate: float = 325  # of ids: the same
     words_per_gb: float = 1.0e6  # distinct words in the first GB of text
     growth: float = 0.62  # Heaps' law: distinct words grow with size ** growth
-    record_bytes: float = 32  # a word in a run, with its count and its place
+    record_bytes: float = 32  # a word in a run, with its count and position
     bytes_per_token: float = 4.0  # English, 32,000 tokens
     id_bytes: int = 2  # uint16; 4 for vocabularies of more than 65,536 tokens
     task_seconds: float = 0.1  # to start a task and to publish its files
@@ -46,7 +46,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of a job: how many tasks it has, and what decides how long it takes."""
+    """One stage of a job: its number of tasks, its time, and the bottleneck."""
 
     num_tasks: int
     seconds: float
@@ -55,7 +55,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Plan:
-    """The figures of one corpus on one cluster."""
+    """The results for one corpus on one cluster."""
 
     cluster: Cluster
     corpus_bytes: int
@@ -72,7 +72,7 @@ class Plan:
 
 
 def part_size(corpus_bytes: int) -> int:
-    """What `--part-size` is by default: a multiple of eight parts, of 128 to 256 MiB each unless the corpus is small.
+    """Return the default of `--part-size`: a multiple of eight parts, of 128 to 256 MiB unless the corpus is small.
 
     >>> part_size(1_000 * GB), part_size(8 * GB), part_size(GB)
     (268240344, 125000000, 125000000)
@@ -83,7 +83,7 @@ def part_size(corpus_bytes: int) -> int:
 
 
 def partitions(corpus_bytes: int) -> int:
-    """The number of partitions of the word table: one for each 16 GB of text, from 8 to 128; fewer below 2 GB.
+    """Return the number of partitions of the word table: one per 16 GB of text, from 8 to 128; fewer below 2 GB.
 
     >>> partitions(GB), partitions(TB), partitions(100 * TB)
     (4, 63, 128)
@@ -92,7 +92,7 @@ def partitions(corpus_bytes: int) -> int:
 
 
 def distinct_words(num_bytes: float, rates: Rates) -> float:
-    """How many distinct words so much text has, by Heaps' law.
+    """Return the number of distinct words in `num_bytes` of text, by Heaps' law.
 
     >>> round(distinct_words(1_000 * GB, Rates(words_per_gb=1e6, growth=0.5)))
     31622777
@@ -101,7 +101,7 @@ def distinct_words(num_bytes: float, rates: Rates) -> float:
 
 
 def stage(cluster: Cluster, num_tasks: int, work_bytes: float, rate: float, moved_bytes: float, start: float) -> Stage:
-    """The time of a stage: that of the CPUs, of the network or of the storage, whichever takes longest.
+    """Return the time of a stage: the maximum of the times of CPUs, network and storage.
 
     The cores work in waves of one task each, so a last wave that is not full takes as long as a full one.
     """
@@ -116,7 +116,7 @@ def stage(cluster: Cluster, num_tasks: int, work_bytes: float, rate: float, move
 
 
 def plan(corpus_bytes: int, cluster: Cluster, rates: Rates, shard_tokens: int = 100_000_000) -> Plan:
-    """All figures of a corpus on a cluster."""
+    """Calculate all results for a corpus on a cluster."""
     size = part_size(corpus_bytes)
     num_parts = math.ceil(corpus_bytes / size)
     num_words = distinct_words(corpus_bytes, rates)
@@ -146,7 +146,7 @@ def plan(corpus_bytes: int, cluster: Cluster, rates: Rates, shard_tokens: int = 
 
 
 def rows(figures: Plan) -> dict[str, str]:
-    """The column of one corpus on one cluster."""
+    """Return the column of the table for one corpus on one cluster."""
     workers = figures.cluster.nodes * figures.cluster.cores
     return {
         "corpus, nodes x cores": f"{amount(figures.corpus_bytes)}, {figures.cluster.nodes} x {figures.cluster.cores}",
@@ -167,7 +167,7 @@ def rows(figures: Plan) -> dict[str, str]:
 
 
 def timed(part: Stage) -> str:
-    """A time, and what bounds it.
+    """Format the time of a stage with its bottleneck.
 
     >>> timed(Stage(10, 100, "network"))
     '1.7 min (network)'
@@ -178,7 +178,7 @@ def timed(part: Stage) -> str:
 
 
 def amount(num_bytes: float) -> str:
-    """A size in words.
+    """Format a size.
 
     >>> amount(1_000_000_000_000), amount(54_600_000_000), amount(2_340_000_000)
     ('1 TB', '55 GB', '2.3 GB')
@@ -189,7 +189,7 @@ def amount(num_bytes: float) -> str:
 
 
 def size(text: str) -> int:
-    """The number of bytes that a size means.
+    """Parse a size into bytes.
 
     >>> size("1.5TB"), size("200GB"), size("1000")
     (1500000000000, 200000000000, 1000)
@@ -209,9 +209,9 @@ def sizes(text: str) -> list[int]:
 
 
 def count(text: str) -> int:
-    """A number of things, at least one."""
+    """Parse an integer >= 1."""
     if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number above 0.")
+        raise argparse.ArgumentTypeError(f"{text!r} must be an integer >= 1.")
     return int(text)
 
 
@@ -220,13 +220,13 @@ def counts(text: str) -> list[int]:
 
 
 def above_zero(text: str) -> float:
-    """A rate or another figure that must not be 0."""
+    """Parse a number > 0."""
     try:
         value = float(text)
     except ValueError:
         value = 0
     if not value > 0:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0.")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number > 0.")
     return value
 
 
@@ -235,7 +235,7 @@ def limit(rate: float) -> str:
 
 
 def table(columns: Sequence[dict[str, str]]) -> str:
-    """The columns side by side, as Markdown."""
+    """Format the columns as a Markdown table."""
     lines = [[name, *(column[name] for column in columns)] for name in columns[0]]
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     padded = [" | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
@@ -247,13 +247,13 @@ def parse_options() -> argparse.Namespace:
     cluster, rates = Cluster(), Rates()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--corpus-size", type=sizes, default="1TB,10TB", help="bytes of text, unpacked; several with commas"
+        "--corpus-size", type=sizes, default="1TB,10TB", help="bytes of text, decompressed; several separated by commas"
     )
-    parser.add_argument("--nodes", type=counts, default="10,100", help="machines; several with commas")
+    parser.add_argument("--nodes", type=counts, default="10,100", help="machines; several separated by commas")
     parser.add_argument("--cores", type=count, default=cluster.cores, help="per node: %(default)s")
     about = {
-        "network_rate": ("MB/s of a node to the storage", cluster.network_rate),
-        "storage_rate": ("MB/s of the storage to all nodes together", cluster.storage_rate),
+        "network_rate": ("MB/s between a node and the storage", cluster.network_rate),
+        "storage_rate": ("MB/s of the storage for all nodes together", cluster.storage_rate),
         "count_rate": ("MB/s of text per core", rates.count_rate),
         "merge_rate": ("MB/s of runs per core", rates.merge_rate),
         "encode_rate": ("MB/s of text per core", rates.encode_rate),

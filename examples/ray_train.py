@@ -4,8 +4,8 @@
     python examples/ray_train.py /shared/shards -o /shared/run --workers 16 --gpu --address auto
 
 Each worker is one process, with one GPU under --gpu. The shards and the run folder must be on a file system that all
-machines see. When a worker or a machine is lost, Ray Train starts all of them again, and the run resumes from its last
-checkpoint.
+machines can access. When a worker or a machine is lost, Ray Train restarts all workers, and the run resumes from its
+last checkpoint.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from typing import Any
 
 
 def train(options: dict[str, Any]) -> None:
-    """Runs in every worker. Rank and address are in the environment, where `gm.lm.train` finds them."""
+    """Train in one worker. `gm.lm.train` reads rank and address from the environment."""
     import gristmill as gm
 
     gm.lm.train(options["shards"], out=options["out"], config=options["config"], resume="auto")
@@ -23,12 +23,12 @@ def train(options: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shards", help="folder that `gristmill encode` has written")
+    parser.add_argument("shards", help="folder written by `gristmill encode`")
     parser.add_argument("-o", "--out", required=True, help="folder of the run")
     parser.add_argument("--config", help="YAML file with options of gm.lm.train")
     parser.add_argument("--workers", type=int, default=2, help="number of processes")
     parser.add_argument("--gpu", action="store_true", help="one GPU per process")
-    parser.add_argument("--address", help="of the Ray cluster, or 'auto'; default: one that starts on this machine")
+    parser.add_argument("--address", help="of the Ray cluster, or 'auto'; default: start a cluster on this machine")
     if len(sys.argv) == 1:
         parser.print_help()
         return
@@ -38,7 +38,7 @@ def main() -> None:
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
 
-    # Workers have other current folders, so names become absolute.
+    # Paths must be absolute, because workers have other current folders.
     shards, out = Path(arguments.shards).resolve(), Path(arguments.out).resolve()
     config = arguments.config and str(Path(arguments.config).resolve())
     ray.init(address=arguments.address or "local")

@@ -1,14 +1,15 @@
-r"""A sequence VAE, trained with everything that makes it fast, and watched for posterior collapse.
+r"""Train a sequence VAE with all optimizations and with detection of posterior collapse.
 
     python train_optimized.py                                          a small model on a sample corpus
     python train_optimized.py stories.parquet --batch_size 8           your data
     GRISTMILL_DATA=stories.parquet python train_optimized.py --batch_size 4 --num_workers 8 --pin_memory \
         --gradient_accumulation_steps 2 --max_sequence_length 1000 --precision 16-mixed --fast_detection
 
-DATA is a folder of token shards, Parquet files or text; without it $GRISTMILL_DATA is taken, and without that a sample
-corpus is written. Text without --tokenizer gets a tokenizer of its own. The run is in --output, or in the next free
-folder runs/train_optimized-N. All other options are those of `gristmill train-model`, with _ or -; `--help` lists them.
-What differs from its defaults is in OPTIMIZED. train_with_collapse_detection.py is the same without what makes it fast.
+DATA is a folder of token shards, Parquet files or text. Without DATA the script uses $GRISTMILL_DATA, or otherwise
+writes a sample corpus. For text without --tokenizer it trains a tokenizer. The run is written to --output, or to the
+next free folder runs/train_optimized-N. All other options are those of `gristmill train-model`, with _ or -; `--help`
+lists them. OPTIMIZED has the values that differ from its defaults. train_with_collapse_detection.py is the same without
+the optimizations.
 """
 
 import hashlib
@@ -29,8 +30,8 @@ from gristmill.sample_corpus import write_sample_corpus
 OPTIMIZED = ["--model", "vae", "--batch_size", "4", "--num_workers", "8", "--pin_memory", "--max_sequence_length"]
 OPTIMIZED += ["1000", "--precision", "16-mixed", "--gradient_accumulation_steps", "2"]
 
-# For the sample corpus, where nothing else is said: half a minute on a CPU. A small model of the first words of each
-# story, and all that keeps it from collapsing.
+# Defaults for the sample corpus: half a minute on a CPU. A small model of the first words of each story, with the
+# measures that prevent collapse.
 SMALL = ["--num_layers", "2", "--num_heads", "2", "--d_model", "64", "--latent_dim", "16", "--learning_rate", "4e-3"]
 SMALL += ["--max_sequence_length", "16", "--max_steps", "120", "--latent_injection", "embedding"]
 SMALL += ["--word_dropout", "0.9", "--free_bits", "0.5", "--free_bits_mode", "dimension", "--kl_schedule", "constant"]
@@ -39,12 +40,12 @@ LARGE_BATCH += ["--update_frequency", "20", "--window_size", "20", "--plot_frequ
 
 END = "<|endoftext|>"
 VOCAB_SIZE = 8_000
-# How the first process of several tells the others, which run this script again, what it has settled.
+# Passes the final arguments from the first process to the others, which run this script again.
 SETTLED = "GRISTMILL_SETTLED_ARGUMENTS"
 
 
 def train(options: list[str], name: str, *, for_sample: list[str]) -> int:
-    """Train with `options`, `for_sample` on top of them where no data is given, and the command line on top of both."""
+    """Train with `options`; `for_sample` (if no data is given) and then the command line override them."""
     if {"-h", "--help"} & {*sys.argv[1:]}:
         print(__doc__)
         return gristmill(["train-model", "--model", "vae", "--help"])
@@ -66,7 +67,7 @@ def train(options: list[str], name: str, *, for_sample: list[str]) -> int:
 
 
 def settle(options: list[str], arguments: list[str], name: str, for_sample: list[str]) -> tuple[list[str], Path]:
-    """The whole command, with data and output; and its output."""
+    """Return the complete command, with data and output, and the output folder."""
     arguments = spelled_out(arguments)
     data, arguments = split_data(arguments, switches_of([*options, *arguments]))
     output = value_of("output", arguments) or value_of("o", arguments)
@@ -76,19 +77,19 @@ def settle(options: list[str], arguments: list[str], name: str, for_sample: list
     data = data or os.environ.get("GRISTMILL_DATA")
     if data is None:
         data, options = str(write_sample(Path("runs", "sample"))), [*options, *for_sample]
-        say(name, f"no data was given: a small model is trained on 16 tokens of each story of {data}")
+        say(name, f"no data given: training a small model on 16 tokens of each story of {data}")
     data, more = prepare(data, arguments, run.with_name(f"{run.name}-data"))
     return ["train-model", *options, *more, *arguments, "--", data], run
 
 
 def switches_of(arguments: list[str]) -> set[str]:
-    """The flags of `train-model` that have no value, for the model that the arguments name."""
+    """Return the options of `train-model` without a value, for the model that the arguments name."""
     options = options_of(command_class(arguments))
     return {"--debug", *(flag for option in options if option.is_switch for flag in option.spellings)}
 
 
 def split_data(arguments: list[str], switches: set[str]) -> tuple[str | None, list[str]]:
-    """The data path and the other arguments; None where there is no path. What follows a switch is not its value.
+    """Return the data path (None if there is no path) and the other arguments. A switch takes no value.
 
     >>> split_data(["--batch_size", "8", "--fast_detection", "stories.parquet"], {"--fast-detection"})
     ('stories.parquet', ['--batch_size', '8', '--fast_detection'])
@@ -103,12 +104,12 @@ def split_data(arguments: list[str], switches: set[str]) -> tuple[str | None, li
 
 
 def plain(flag: str) -> str:
-    """The name of an option, of `--batch-size` as of `--batch_size`."""
+    """Return the name of an option: `batch_size` for `--batch-size` and `--batch_size`."""
     return flag.lstrip("-").replace("-", "_")
 
 
 def value_of(name: str, arguments: list[str]) -> str | None:
-    """The value of an option; None where it is not given."""
+    """Return the value of an option, or None if it is not given."""
     for number, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")
         if flag.startswith("-") and plain(flag) == name:
@@ -117,7 +118,7 @@ def value_of(name: str, arguments: list[str]) -> str | None:
 
 
 def next_folder(name: str) -> Path:
-    """The first of runs/NAME-1, runs/NAME-2, … that does not exist."""
+    """Return the first of runs/NAME-1, runs/NAME-2, … that does not exist."""
     number = 1
     while Path("runs", f"{name}-{number}").exists():
         number += 1
@@ -125,7 +126,7 @@ def next_folder(name: str) -> Path:
 
 
 def write_sample(folder: Path) -> Path:
-    """A Parquet file of short stories, one per row."""
+    """Write a Parquet file of short stories, one per row."""
     import pyarrow
     import pyarrow.parquet
 
@@ -140,18 +141,18 @@ def write_sample(folder: Path) -> Path:
 
 
 def prepare(data: str, arguments: list[str], folder: Path) -> tuple[str, list[str]]:
-    """The data as `train-model` takes it, and the options it needs: text gets a tokenizer, and becomes shards."""
+    """Return data for `train-model` and the options it needs: trains a tokenizer for text, and encodes shards."""
     given = {name for name in ("tokenizer", "tokens_column", "embedding_columns") if value_of(name, arguments)}
     tokenizer = value_of("tokenizer", arguments)
     if tokenizer is not None and not Path(tokenizer).exists():
-        raise UsageError(f"--tokenizer {tokenizer}: there is no such file. Without --tokenizer, one is trained.")
+        raise UsageError(f"--tokenizer {tokenizer}: no such file. Omit --tokenizer to train one.")
     parquet = parquet_files(data)
     if (Path(data) / "manifest.json").exists() or (parquet and given):
         return data, []
     column = value_of("text_column", arguments) or "text"
     if parquet and not has_column(parquet[0], column):
-        return data, []  # ids, or nothing that this script knows better than train-model
-    # The folder is named after the files and the tokenizer, so that other data or another tokenizer gets its own.
+        return data, []  # ids, or data that train-model itself reports as an error
+    # The folder is named after the files and the tokenizer, so that each combination has its own folder.
     files = fingerprint(parquet or [path for path in [Path(data), *Path(data).rglob("*")] if path.is_file()])
     folder /= f"{files}-{gm.Tokenizer.load(tokenizer).fingerprint[:12]}" if tokenizer else files
     tokenizer = tokenizer or str(folder / "tokenizer.json")
@@ -170,7 +171,7 @@ def prepare(data: str, arguments: list[str], folder: Path) -> tuple[str, list[st
 
 
 def parquet_files(data: str) -> list[Path]:
-    """The Parquet files that a path, a folder or a glob stands for."""
+    """Return the Parquet files of a path, a folder or a glob."""
     path = Path(data)
     if path.is_dir():
         return sorted(path.glob("*.parquet"))
@@ -180,20 +181,20 @@ def parquet_files(data: str) -> list[Path]:
 
 
 def has_column(path: Path, column: str) -> bool:
-    """Whether a Parquet file has this column."""
+    """Return whether a Parquet file has this column."""
     import pyarrow.parquet
 
     return column in pyarrow.parquet.read_schema(path).names
 
 
 def fingerprint(paths: list[Path]) -> str:
-    """A short name of these files as they are now."""
+    """Return a short fingerprint of the current state of the files."""
     facts = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(paths)]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
 
 
 def say(name: str, message: str) -> None:
-    """Something that a person should know; results go to stdout."""
+    """Print a message to stderr; results go to stdout."""
     print(f"{name}: {message}", file=sys.stderr)
 
 

@@ -1,13 +1,13 @@
-"""The sequence VAE of train_optimized.py, trained as such scripts usually are, to compare with.
+"""Train the sequence VAE of train_optimized.py without its optimizations, for comparison.
 
-One sequence at a time, in float32, padded to the greatest length; the posterior is looked at every 20 steps, drawn
-every 500, over a window of 100; everything is validated every 5 % of the run, three checkpoints are kept, and a line is
-logged every 10 steps.
+Settings of a typical script: one sequence at a time, in float32, padded to the maximum length. The posterior is
+measured every 20 steps over a window of 100 and plotted every 500. The whole validation split is evaluated every 5 % of
+the run, three checkpoints are kept, and a line is logged every 10 steps.
 
     python train_with_collapse_detection.py stories.parquet
 
-DATA, the output and all options are those of train_optimized.py. benchmarks/bench_vae.py goes from here to there, one
-measure at a time.
+DATA, the output and all options are those of train_optimized.py. benchmarks/bench_vae.py measures the steps from this
+script to that one.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""Published vocabularies, as tiktoken has them and as Gristmill does.
+"""Published vocabularies, loaded with tiktoken and with Gristmill.
 
-cl100k and o200k come with the package `bpe_openai`. GPT-2's `gpt2_vocab.json` and `gpt2_merges.txt` lie in the folder
-that the environment variable GRISTMILL_DATA names; tests of it are skipped without one.
+cl100k and o200k come with the package `bpe_openai`. GPT-2's `gpt2_vocab.json` and `gpt2_merges.txt` are read from the
+folder in the environment variable GRISTMILL_DATA; tests that need them are skipped without it.
 """
 
 from __future__ import annotations

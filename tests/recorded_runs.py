@@ -8,7 +8,7 @@ STORY = "there was a little girl named Lily. She loved to play in the park.\n\nO
 
 
 def write_run(folder, *, num_records=200, stride=10, max_steps=None, num_vals=8, num_samples=3, seed=0, **fields):
-    """A run with plausible curves; `fields` replace what every training record holds."""
+    """Write a run with plausible curves; `fields` replace those of every training record."""
     folder.mkdir(parents=True, exist_ok=True)
     last = num_records * stride
     write_json(folder / "config.json", config(max_steps or last))
@@ -76,7 +76,7 @@ def val_record(step, last, *, full):
 
 
 def posterior_record(step, **fields):
-    """What the monitor of a variational autoencoder records; `alarms` are pairs such as ("raised", "collapse")."""
+    """Return a record of the posterior monitor; `alarms` are pairs such as ("raised", "collapse")."""
     latent = [0.5 / (1 + dimension) for dimension in range(fields.pop("latent_dim", 16))]
     alarms = [
         {"kind": kind, "change": change, "step": step, "message": f"{kind} is {change}: pass --free_bits 4."}

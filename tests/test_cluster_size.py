@@ -1,4 +1,4 @@
-"""The sizes and times of examples/cluster_size.py, against figures worked out by hand."""
+"""The sizes and times of examples/cluster_size.py, compared with values computed by hand."""
 
 import doctest
 import importlib.util

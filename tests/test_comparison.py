@@ -1,4 +1,4 @@
-"""The comparison of runs: one page with their curves, their figures and the options in which they differ."""
+"""The comparison of runs: one page with their curves, their numbers and the options that differ."""
 
 import json
 import math
@@ -126,7 +126,7 @@ def test_an_unfinished_run_says_how_far_it_came_and_has_no_full_validation(good,
     assert len(all_overlays(runs(good, young))) == 7
 
 
-def test_folders_of_the_same_name_are_told_apart_by_the_folders_above_them(tmp_path):
+def test_folders_of_the_same_name_are_distinguished_by_the_folders_above_them(tmp_path):
     folders = [write_run(tmp_path / name / "run", num_records=3) for name in ("a", "b")]
     assert [run.name for run in runs(*folders)] == ["a/run", "b/run"]
 
@@ -143,7 +143,7 @@ def test_a_run_that_has_recorded_nothing_or_no_tokens_does_not_keep_the_others_f
 def test_losses_that_are_no_numbers_are_drawn_and_named(good, tmp_path):
     broken = write_run(tmp_path / "broken", num_records=10, num_vals=0, loss=None)
     page = write_comparison([good, broken], out=tmp_path / "c.html")
-    assert "broken : The loss is not a number at step 10." in text_of(page)
+    assert "broken : The loss is NaN or infinite at step 10." in text_of(page)
 
 
 def test_a_collapse_is_named_at_the_top_with_the_run_it_belongs_to(good, bad, tmp_path):
@@ -152,7 +152,7 @@ def test_a_collapse_is_named_at_the_top_with_the_run_it_belongs_to(good, bad, tm
     assert "bad : Since step 100: collapse" in text_of(write_comparison([good, bad], out=tmp_path / "c.html"))
 
 
-def test_validations_lie_at_the_tokens_of_their_step(tmp_path):
+def test_validations_are_at_the_tokens_of_their_step(tmp_path):
     from random import Random
 
     folder = tmp_path / "run"
@@ -193,22 +193,22 @@ def test_a_page_that_is_there_is_kept_unless_overwrite(good, bad, tmp_path):
 @pytest.mark.parametrize(
     "names, words",
     [
-        (["good"], "needs two or more runs, and there is 1"),
-        ([], "there is none"),
+        (["good"], "must have two or more run folders, got 1"),
+        ([], "must have two or more run folders, got 0"),
         (["good", "bad", "./good"], "is given twice"),
     ],
 )
 def test_fewer_than_two_runs_are_refused_before_anything_is_written(good, bad, tmp_path, names, words):
     with pytest.raises(OptionError, match=words):
         gm.report.write_comparison([tmp_path / name for name in names], out=tmp_path / "c.html")
-    with pytest.raises(OptionError, match=r"is one path\. Pass a list"):
+    with pytest.raises(OptionError, match=r"must be a list of two or more run folders"):
         gm.report.write_comparison(str(good), out=tmp_path / "c.html")
     assert not (tmp_path / "c.html").exists()
 
 
 def test_a_folder_that_is_no_run_leaves_no_page(good, tmp_path):
     (tmp_path / "other").mkdir()
-    with pytest.raises(CheckpointError, match=r"other is not the folder of a run: it has no metrics\.jsonl"):
+    with pytest.raises(CheckpointError, match=r"other is not a run folder: it has no metrics\.jsonl"):
         write_comparison([good, tmp_path / "other"], out=tmp_path / "c.html")
     assert not list(tmp_path.glob("*c.html*"))
 

@@ -23,11 +23,15 @@ ROOT = Path(__file__).resolve().parent.parent
 READ_IN_ORDER = [
     ROOT / "README.md",
     *(ROOT / "docs" / name for name in ("tutorial.md", "command-line.md", "own-models.md")),
+    *sorted(ROOT.glob("docs/how-to/*.md")),
 ]
 # The first line of a snippet that is a file, or the next part of one.
 FILE = re.compile(r"# (\w+\.py)(, continued)?\n")
 # Looked up: the snippets start from files that the page speaks of.
-PAGES = sorted(page for page in ROOT.glob("docs/*.md") if page not in READ_IN_ORDER)
+PAGES = sorted(page for page in ROOT.glob("docs/**/*.md") if page not in READ_IN_ORDER)
+LINKED = sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md"), ROOT / "benchmarks" / "README.md"])
+# Pages whose anchors are made when the site is built: `mkdocs build --strict` checks links to them.
+GENERATED = ROOT / "docs" / "reference"
 # Setting up, which has been done when tests run.
 SET_UP = ("pip ", "make ", "git ", "source ", "cd ")
 MODULES = sorted(
@@ -39,6 +43,21 @@ MODULES = sorted(
 
 def blocks(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
+
+
+def name_of(page):
+    """The path of a page in the repository, as the name of a test."""
+    return page.relative_to(ROOT).as_posix()
+
+
+def anchors_of(page):
+    """The anchors of a page as code-hosting sites make them: of headings, and those written as HTML."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    titles = re.findall(r"^#+ (.+?)\s*$", text, re.M)
+    # The text of a link counts, and its address does not.
+    titles = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in titles]
+    slugs = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+    return {*slugs, *re.findall(r"\b(?:id|name)=\"([^\"]+)\"", text)}
 
 
 def snippets(page):
@@ -53,7 +72,7 @@ def registries():
         yield
 
 
-@pytest.mark.parametrize("page", READ_IN_ORDER, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", READ_IN_ORDER, ids=name_of)
 def test_the_page_works_from_top_to_bottom_in_an_empty_folder(page, tmp_path, monkeypatch, registries):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -91,7 +110,7 @@ def write_json_lines(folder, text):
         (folder / f"part-{part}.jsonl.zst").write_bytes(load_zstd().compress(lines.encode()))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
 def test_python_of_the_page_runs_from_top_to_bottom(page, corpus_folder):
     names = {"__name__": page.stem}
     with warnings.catch_warnings():
@@ -100,7 +119,7 @@ def test_python_of_the_page_runs_from_top_to_bottom(page, corpus_folder):
             exec(compile(block, str(page), "exec"), names)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_gristmill_commands_of_the_page_run(page, tmp_path):
     """In the order of the page, in one folder; pipes and redirections by a real shell."""
     lines = [line for block in blocks(page, "bash") for line in block.splitlines()]
@@ -116,10 +135,14 @@ def test_every_command_has_an_example_on_the_page_of_the_command_line():
     assert [name for name in COMMANDS if f"gristmill {name} " not in shown] == []
 
 
-@pytest.mark.parametrize("page", [*ROOT.glob("docs/*.md"), *ROOT.glob("*.md")], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", LINKED, ids=name_of)
 def test_links_of_the_page_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+    text = re.sub(r"^```.*?^```|`[^`\n]+`(?!\])", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)", text):
+        linked = (page.parent / target).resolve() if target else page
+        assert linked.exists(), f"{name_of(page)} links to {target}"
+        if anchor and linked.suffix == ".md" and linked.parent != GENERATED:
+            assert anchor in anchors_of(linked), f"{name_of(page)} links to {target}#{anchor}"
 
 
 @pytest.mark.parametrize("example", sorted(ROOT.glob("examples/*.py")), ids=lambda example: example.stem)

@@ -1,4 +1,4 @@
-"""Without the extras, what needs one says so in one line that names it; the rest works, `--help` included."""
+"""Without the extras, a feature that needs one reports it in one line; everything else works, including `--help`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A name that is almost right is answered with the right one, whichever function it was given to."""
+"""Every function suggests the right name for a misspelled one."""
 
 import pytest
 

@@ -22,12 +22,12 @@ class Terminal(io.StringIO):
 def report_all(on_progress):
     for stage, total in (("count", 1000), ("join", 1000), ("setup", 77), ("merge", 30)):
         on_progress(stage, 0, total)
-        if stage != "setup":  # the core does not say when it has set up
+        if stage != "setup":  # the core does not report the end of setup
             on_progress(stage, total, total)
 
 
 def set_stderr(monkeypatch, stderr):
-    # Not sys.stderr itself: pytest puts its own there between the set-up of a test and the test.
+    # Not sys.stderr, because pytest replaces it between the set-up of a test and the test.
     monkeypatch.setattr("gristmill.progress.sys", SimpleNamespace(stderr=stderr, modules={}))
     return stderr
 
@@ -76,7 +76,7 @@ def test_bar_is_shown_even_where_stderr_is_no_terminal(pipe):
     with open_progress("bar") as on_progress:
         report_all(on_progress)
     for stage in ("count", "join", "setup", "merge"):
-        assert f"{stage}: 100%" in pipe.getvalue()  # setup too, whose end nobody reports
+        assert f"{stage}: 100%" in pipe.getvalue()  # including setup, whose end is not reported
     assert "CPU" in pipe.getvalue()
     assert "merges/s" in pipe.getvalue()
     assert "B/s" in pipe.getvalue()

@@ -10,7 +10,29 @@ import griffe
 import pytest
 
 # Functions with arguments that raise nothing, and why; every other one has a section `Raises:`.
-RAISES_NOTHING: dict[str, str] = {}
+# A key is the public name, or for a method that classes inherit the name where it is defined.
+RAISES_NOTHING: dict[str, str] = {
+    "gristmill.lm.TokenDataset.epoch": "arithmetic on sizes",
+    "gristmill.lm.TokenDataset.starts_from": "arithmetic on places",
+    "gristmill.lm.TokenDataset.tokens_in_step": "arithmetic on sizes",
+    "gristmill.lm.TokenDataset.tokens_per_step": "arithmetic on sizes",
+    "gristmill.lm.functional.cosine_schedule": "arithmetic on numbers",
+    "gristmill.lm.functional.silu": "defined for every floating-point tensor",
+    "gristmill.lm.models.config.ModelConfig.num_masked_pairs": "arithmetic on checked options",
+    "gristmill.lm.models.config.ModelConfig.schedule": "arithmetic on checked options",
+    "gristmill.lm.models.config.ModelConfig.start_messages": "looks at checked options only",
+    "gristmill.lm.models.model.Model.flops_per_token": "arithmetic on sizes",
+    "gristmill.lm.models.model.Model.new_reader": "builds an object",
+    "gristmill.lm.models.model.Model.new_row_reader": "builds an object",
+    "gristmill.lm.models.model.Model.new_watch": "builds an object",
+    "gristmill.lm.models.model.Model.warnings": "looks at recorded numbers",
+    "gristmill.lm.models.vae.network.SequenceVAE.starts": "returns a view of a parameter",
+    "gristmill.posterior.PosteriorMetricsCallback.on_exception": "called by the trainer",
+    "gristmill.posterior.PosteriorMetricsCallback.on_train_end": "called by the trainer",
+    "gristmill.posterior.PosteriorMetricsCallback.on_train_start": "called by the trainer",
+    "gristmill.posterior.PosteriorMetricsMonitor.resume_after": "takes any step",
+    "gristmill.posterior.PosteriorMetricsMonitor.wants": "takes any step",
+}
 MODULES = (
     "gristmill",
     "gristmill.lm",
@@ -60,23 +82,30 @@ def documented_names(item, kind):
     return {entry.name.lstrip("*") for section in sections(item, kind) for entry in section.value}
 
 
-def missing_of_function(function, path, *, examples=""):
-    """What the docstring of a function lacks; `examples` is text that shows the function in use."""
+def missing_of_function(function, path, *, examples="", overridden=()):
+    """What the docstring of a function lacks.
+
+    `examples` is text that shows the function in use. The docstrings of `overridden` methods count too, so that an
+    override documents only its differences.
+    """
     if not summary(function):
         return [f"{path}: no docstring"]
     lacks = []
+    chain = [function, *overridden]
     parameters = [each.name for each in function.parameters if each.name not in ("self", "cls")]
-    absent = [name for name in parameters if name not in documented_names(function, "parameters")]
+    known = set().union(*(documented_names(each, "parameters") for each in chain))
+    absent = [name for name in parameters if name not in known]
     if absent:
         lacks.append(f"{path}: Args: {', '.join(absent)}")
     gives_nothing = str(function.returns) == "None" or "property" in function.labels
-    says_result = summary(function).startswith(("Return", "Yield")) or sections(function, "returns")
+    says_result = any(summary(each).startswith(("Return", "Yield")) or sections(each, "returns") for each in chain)
     if not gives_nothing and not says_result and not sections(function, "yields"):
         lacks.append(f"{path}: Returns:")
-    if parameters and not sections(function, "raises") and path not in RAISES_NOTHING:
+    raises = any(sections(each, "raises") or each.path in RAISES_NOTHING for each in chain)
+    if parameters and not raises and path not in RAISES_NOTHING:
         lacks.append(f"{path}: Raises:")
     name = path.rpartition(".")[2]
-    text = function.docstring.value
+    text = "".join(each.docstring.value for each in chain if each.docstring)
     if ">>>" not in text and "```" not in text and f"{name}(" not in examples:
         lacks.append(f"{path}: Examples:")
     return lacks
@@ -96,6 +125,12 @@ def members_of(cls):
     return found
 
 
+def overridden_by(member, cls):
+    """The methods of the same name in the bases of a class."""
+    found = [base.members.get(member.name) for base in cls.mro() if base.path.startswith("gristmill.")]
+    return [each for each in found if each is not None and each.is_function and each.path != member.path]
+
+
 def missing_of_class(cls, path):
     if not summary(cls):
         return [f"{path}: no docstring"]
@@ -105,10 +140,13 @@ def missing_of_class(cls, path):
     text = cls.docstring.value
     if ">>>" not in text and "```" not in text:
         lacks.append(f"{path}: Examples:")
+    bases = [base for base in cls.mro() if base.path.startswith("gristmill.") and base.docstring]
+    examples = "".join(each.docstring.value for each in (cls, *bases))
     named = documented_names(cls, "attributes") | documented_names(cls, "parameters")
     for name, member in members_of(cls).items():
         if member.is_function:
-            lacks += missing_of_function(member, f"{path}.{name}", examples=text)
+            overridden = overridden_by(member, cls)
+            lacks += missing_of_function(member, f"{path}.{name}", examples=examples, overridden=overridden)
         elif name not in named and not summary(member):
             lacks.append(f"{path}.{name}: no docstring")
     if (constructor := cls.members.get("__init__")) is not None and "dataclass" not in cls.labels:

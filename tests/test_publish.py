@@ -1,4 +1,4 @@
-"""Publish: an existing file is replaced whole or not at all."""
+"""Publish: an existing file is replaced completely or not at all."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_save_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatc
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_an_error_of_the_disk_names_the_file_or_the_folder(number, tmp_path, monkeypatch):
-    """The first fsync is that of the file, the second that of the folder: the system names neither."""
+    """The first fsync is for the file, the second for the folder. The system's error names neither."""
     fsync, calls = os.fsync, []
 
     def fail_once(descriptor):

@@ -1,4 +1,4 @@
-"""The report: from recorded files to one page that needs nothing else."""
+"""The report: from recorded files to one self-contained page."""
 
 import base64
 import math
@@ -45,7 +45,7 @@ VOID = {"meta", "img", "source", "br", "link"}
 
 
 class Page(HTMLParser):
-    """What a page links to and says, and whether its elements are closed in order."""
+    """The links and the text of a page, and a check that its elements are closed in order."""
 
     def __init__(self, path):
         super().__init__()
@@ -71,7 +71,7 @@ class Page(HTMLParser):
 
 
 def html_text(summary, folder):
-    """What the page of a summary says, without its pictures."""
+    """Return the text of the page of a summary, without its plots."""
     path = folder / "page.html"
     path.write_text(html_page(summary, []), encoding="utf-8")
     return Page(path).text
@@ -124,14 +124,20 @@ def latents(tmp_path_factory):
 def test_a_variational_autoencoder_has_pictures_of_its_posterior_and_of_both_parts_of_its_loss(latents):
     assert plot_names(latents) == PLOTS | POSTERIOR_PLOTS
     page = Page(latents / "report.html")
-    for words in ("Mutual information", "1.234", "at most 5.3 can be seen", "Active units", "of 16 latent dimensions"):
+    for words in (
+        "Mutual information",
+        "1.234",
+        "at most 5.3 can be measured",
+        "Active units",
+        "of 16 latent dimensions",
+    ):
         assert words in page.text
-    assert "Shaded: an alarm was on." in page.text
+    assert "Shaded: an alarm was active." in page.text
     assert all(address.startswith("data:image/svg+xml;base64,") for address in page.addresses)
     assert not any(b"<image" in base64.b64decode(address.partition(",")[2]) for address in page.addresses)
 
 
-def test_an_alarm_that_is_still_on_is_said_at_the_top_and_one_that_is_over_is_not(latents, tmp_path):
+def test_an_active_alarm_is_shown_at_the_top_and_one_that_is_over_is_not(latents, tmp_path):
     said = "Since step 1,800: collapse is raised: pass --free_bits 4."
     assert said in Page(latents / "report.html").text
     assert summarise(read_records(latents)).trouble == said
@@ -199,7 +205,7 @@ def test_the_same_records_give_the_same_bytes(tales, tmp_path):
         assert (tales / file).read_bytes() == (again / file).read_bytes()
 
 
-def test_a_report_is_written_anew_over_an_old_one(tmp_path):
+def test_a_report_replaces_an_old_one(tmp_path):
     folder = write_run(tmp_path / "run", num_records=5)
     write_report(folder)
     write_run(folder, num_records=50)
@@ -255,7 +261,7 @@ def test_one_record_is_enough(tmp_path):
 def test_a_run_that_has_recorded_nothing_yet_has_a_page(tmp_path):
     (tmp_path / "metrics.jsonl").touch()
     write_report(tmp_path)
-    assert "Nothing is recorded yet" in Page(tmp_path / "report.html").text
+    assert "No records yet" in Page(tmp_path / "report.html").text
     assert plot_names(tmp_path) == set()
 
 
@@ -266,7 +272,7 @@ def test_only_validation_records_make_a_page(tmp_path):
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, None])
-def test_a_loss_that_is_not_a_number_is_said_and_the_rest_is_drawn(tmp_path, bad):
+def test_a_loss_that_is_not_a_number_is_reported_and_the_rest_is_drawn(tmp_path, bad):
     folder = write_run(tmp_path / "run", num_records=20, num_vals=0)
     records = read_lines(folder / "metrics.jsonl")
     for record in records:
@@ -275,7 +281,7 @@ def test_a_loss_that_is_not_a_number_is_said_and_the_rest_is_drawn(tmp_path, bad
     write_lines(folder / "metrics.jsonl", records)
     write_report(folder)
     page = Page(folder / "report.html")
-    assert "The loss is not a number at step 150." in page.text
+    assert "The loss is NaN or infinite at step 150." in page.text
     assert result(folder).startswith("Training loss ")
     assert plot_names(folder) >= {"loss", "gradient_norm"}
 
@@ -283,7 +289,7 @@ def test_a_loss_that_is_not_a_number_is_said_and_the_rest_is_drawn(tmp_path, bad
 def test_a_run_whose_every_loss_is_not_a_number_has_a_page_too(tmp_path):
     folder = write_run(tmp_path / "run", num_records=20, num_vals=0, loss=math.nan)
     write_report(folder)
-    assert result(folder).startswith("No loss that is a number after 200 steps")
+    assert result(folder).startswith("No finite loss after 200 steps")
     assert "loss" not in plot_names(folder)
 
 

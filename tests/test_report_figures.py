@@ -1,4 +1,4 @@
-"""Figures of the report: validation on the subset and on the whole split, perplexity, sizes, what went wrong."""
+"""Numbers of the report: validation on the subset and on the whole split, perplexity, sizes, problems."""
 
 import math
 from random import Random
@@ -28,7 +28,7 @@ def write_vals(folder, *vals):
 
 
 class Axes:
-    """Notes what is drawn."""
+    """Records what is drawn."""
 
     def __init__(self):
         self.drawn = []
@@ -133,7 +133,7 @@ def test_the_largest_gradient_norm_is_a_figure_and_drawn_where_it_is_recorded(tm
     assert "Thin line: the largest" in write_report(folder).read_text(encoding="utf-8")
 
 
-# What went wrong
+# Problems
 
 
 def test_a_run_that_stopped_because_of_a_loss_that_is_no_number_says_so_in_one_line(tmp_path):
@@ -145,7 +145,7 @@ def test_a_run_that_stopped_because_of_a_loss_that_is_no_number_says_so_in_one_l
     )
     stop = {"kind": "event", "step": 58, "message": message}
     write_lines(folder / "metrics.jsonl", [*read_lines(folder / "metrics.jsonl"), stop])
-    said = "Stopped at step 58: the loss of step 57 is not a number."
+    said = "Stopped at step 58: the loss of step 57 is NaN or infinite."
     assert summarise(read_records(folder)).trouble == said
     page = write_report(folder)
     assert f'<p class="trouble">{said}</p>' in page.read_text(encoding="utf-8")

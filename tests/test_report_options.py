@@ -1,4 +1,4 @@
-"""The report's configuration: the options that the model of the run takes, and none of other models."""
+"""The configuration in the report: the options that the run's model takes, and none of other models."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The sample corpus: the same stories everywhere, and stories they are."""
+"""The sample corpus: the same stories everywhere, and properties of real stories."""
 
 import hashlib
 import itertools
@@ -91,7 +91,7 @@ def test_a_size_below_one_story_is_an_error_and_leaves_the_old_file(tmp_path, si
 
 
 def test_a_negative_seed_is_refused_because_it_would_repeat_a_positive_one():
-    with pytest.raises(OptionError, match="seed=-1"):
+    with pytest.raises(OptionError, match="seed must be >= 0, got -1"):
         next(stories(-1))
 
 
@@ -148,7 +148,7 @@ def test_articles_fit_the_words_after_them(sample):
 
 def test_sentences_begin_with_a_capital(sample):
     wrong = re.compile(r"""(?:^|[.!?]["”]? |\n\n)["“‘']*([a-zà-ÿ]\S*)""")
-    # After a quoted question or cry, the sentence goes on: “Who is there?” asked Lily.
+    # After a quoted question or cry, the sentence continues: “Who is there?” asked Lily.
     inside = re.compile(r"""[!?]["”] [a-z]|[!?] (?:went|cried|there)""")
     for story in sample:
         for match in wrong.finditer(story):
@@ -214,7 +214,7 @@ def test_every_slot_of_every_variant_can_be_filled(plot):
                 assert slots <= known.keys() | grammar.FILLERS.keys()
 
 
-def test_no_word_stands_twice_in_a_list():
+def test_no_word_occurs_twice_in_a_list():
     for category, text in (NAMES | WORDS).items():
         twice = [word for word, count in Counter(grammar.split_list(text)).items() if count > 1]
         assert not twice, (category, twice)

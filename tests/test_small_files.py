@@ -1,4 +1,4 @@
-"""Small files: whatever a path leads to, reading it ends, and ends in a result or in an error of the tree."""
+"""Small files: reading any path ends with a result or with a Gristmill error."""
 
 import os
 import sys
@@ -24,7 +24,7 @@ def test_all_of_a_file_up_to_the_limit_and_not_a_byte_more(tmp_path):
     assert read(tmp_path / "a") == b"x" * 100
     assert read(tmp_path / "a", first_bytes=7) == b"x" * 7
     (tmp_path / "a").write_bytes(b"x" * 101)
-    with pytest.raises(OptionError, match=r"a: has 101 bytes; a config has at most 100\."):
+    with pytest.raises(OptionError, match=r"a: has 101 bytes; a config may have at most 100\."):
         read(tmp_path / "a")
 
 
@@ -36,14 +36,14 @@ def test_a_large_file_is_whole(tmp_path):
 
 @needs_devices
 def test_a_file_that_hides_its_size_is_bounded_too():
-    with pytest.raises(OptionError, match="has more than 100 bytes"):  # /proc says 0
+    with pytest.raises(OptionError, match="has more than 100 bytes"):  # /proc reports size 0
         read("/proc/self/status")
 
 
 @needs_devices
 def test_a_pipe_is_refused_and_not_waited_for_with_a_writer_and_without(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OptionError, match="pipe: is a pipe or device; a config is a regular file"):
+    with pytest.raises(OptionError, match="pipe: is a pipe or device; a config must be a regular file"):
         read(tmp_path / "pipe")
     writer = os.open(tmp_path / "pipe", os.O_RDWR)
     with pytest.raises(OptionError, match="is a pipe"):
@@ -70,7 +70,7 @@ def test_a_link_to_a_file_is_followed_and_a_folder_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["a\x00b", "a\ud800b"])
 def test_a_name_that_no_file_can_have(name, tmp_path):
-    with pytest.raises(OptionError, match="no file can have this name"):
+    with pytest.raises(OptionError, match="not a valid file name"):
         read(tmp_path / name)
 
 
@@ -109,7 +109,7 @@ def test_what_is_no_json_is_an_error_of_the_tree(text):
         parse_json(text, source="a.json", error=FormatError)
 
 
-def test_lone_surrogates_come_through():  # a file name that is no UTF-8 is written so
+def test_lone_surrogates_come_through():  # how a file name that is not UTF-8 is stored
     assert parse_json(rb'"a\udcff"', error=FormatError) == "a\udcff"
 
 
@@ -122,7 +122,7 @@ def test_repeated_keys_and_too_many_items_are_refused_where_that_is_asked():
     assert parse_json(b'{"a": 1, "a": 2}', error=FormatError) == {"a": 2}
     with pytest.raises(FormatError, match="the key 'a' twice"):
         parse_json(b'{"a": 1, "a": 2}', error=FormatError, unique_keys=True)
-    with pytest.raises(FormatError, match="holds 4 items; at most 3 are read"):
+    with pytest.raises(FormatError, match="has 4 items; at most 3 are allowed"):
         parse_json(b"[1, 2, 3, 4]", error=FormatError, max_items=3)
 
 

@@ -37,7 +37,7 @@ def test_what_is_no_tokenizer_is_named_by_its_type(name, wrong, tmp_path):
 
 
 def test_words_are_no_corpus_to_encode(tok, tmp_path):
-    """They iterate over their distinct pieces, which would be encoded as if they were the documents."""
+    """Words iterate over their distinct pieces, which would be encoded as documents."""
     words = gm.count_words(["low low lower"], progress=None, special_tokens=())
     with pytest.raises(TypeError, match=r"corpus is a Words.*Pass the corpus that they were counted from"):
         gm.encode_corpus(words, tok, out=tmp_path / "out", progress=None)

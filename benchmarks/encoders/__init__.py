@@ -1,18 +1,19 @@
-"""The systems that `bench_encode.py` and its siblings compare: one module each, all with the same small face.
+"""The systems that `bench_encode.py` and related benchmarks compare: one module each, all with the same interface.
 
 A module named after its system imports that system when it is imported and has
 
     DISTRIBUTION              its name for pip
     THREADS                   how the number of threads is set
-    SLOW                      True when a pass takes so long that fewer are made
-    APIS                      its ways from text to ids, by name; the first takes one whole text on one thread
+    SLOW                      True if a pass is so slow that fewer are run
+    APIS                      its functions from text to ids, by name; the first takes a whole text on one thread
     build(files, threads)     the tokenizer, from the files of `vocabularies.py`; raises `CannotLoad`
     short(tok)                the call that turns a short `str` into ids, for the latency
-    cache_figures(tok)        what it says about its caches; not every module has it
+    cache_figures(tok)        statistics of its caches (optional)
 
 Equal work: `<|endoftext|>` in the text becomes its special id in every system, and the ids are compared as one flat
-array. Each system gets the text in the form it likes best (bytes, str, or documents cut behind their separator), made
-before the clock starts, and answers in its own form (array, list), which is made into an array after the clock stopped.
+array. Each system gets the text in its preferred form (bytes, str, or documents that end with their separator),
+prepared before the clock starts. It returns its own form (array, list), which is converted to an array after the clock
+stops.
 
 To add one: write the module, add its name to `SYSTEMS`.
 """
@@ -44,7 +45,7 @@ Ids = npt.NDArray[np.integer[Any]]
 
 
 class CannotLoad(Exception):
-    """The system has no way to hold the vocabulary, or refuses the text; the text of the error says why."""
+    """The system cannot represent the vocabulary, or refuses the text; the message gives the reason."""
 
 
 class Takes(Enum):
@@ -73,11 +74,11 @@ class Api:
     takes: Takes
     encode: Callable[[Any, Any, int], Any]
     ids: Callable[[Any], Ids] = as_array
-    one_thread: bool = False  # True: never uses more, so it is left out of runs with several threads
+    one_thread: bool = False  # True: uses one thread only, so it is omitted from runs with several
 
 
 class Encoder(Protocol):
-    """The face of an adapter module."""
+    """The interface of an adapter module."""
 
     DISTRIBUTION: str
     THREADS: str
@@ -92,7 +93,7 @@ class Encoder(Protocol):
 
 
 def documents(text: str) -> list[str]:
-    """Cut behind every separator, so that the ids of the parts, one after the other, are those of the whole.
+    """Split after every separator, so that the concatenated ids of the parts are those of the whole.
 
     >>> documents("a<|endoftext|>b")
     ['a<|endoftext|>', 'b']
@@ -102,11 +103,11 @@ def documents(text: str) -> list[str]:
 
 
 def described(error: BaseException) -> str:
-    """Return kind and text of an error on one line; a panic of a Rust core has several."""
+    """Return type and message of an error on one line; a panic of a Rust core has several lines."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def keep_to_cpus(num_threads: int) -> None:
-    """Let this process use `num_threads` CPUs only: for systems that start a thread for each CPU they see."""
+    """Limit this process to `num_threads` CPUs, for systems that start one thread per visible CPU."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-num_threads:])

@@ -1,6 +1,6 @@
 """bpe-openai: its native tokenizer, because the class around it refuses texts of a million characters.
 
-The native one knows no specials, so the special id is appended to each document here, as that class does.
+The native tokenizer has no specials, so the special id is appended to each document here, as in that class.
 """
 
 from collections.abc import Callable
@@ -29,9 +29,9 @@ class _Tokenizer:
 
 
 def build(files: VocabularyFiles, num_threads: int) -> _Tokenizer:
-    """Take the vocabulary that the package carries."""
+    """Return the vocabulary of the package."""
     if files.name != "cl100k":
-        raise CannotLoad(f"carries no {files.name} vocabulary and reads no file")
+        raise CannotLoad(f"has no {files.name} vocabulary and cannot read files")
     return _Tokenizer(files)
 
 

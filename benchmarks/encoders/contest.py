@@ -1,4 +1,4 @@
-"""Runs of the systems in processes of their own, shared by the encoding benchmarks."""
+"""Run the systems in separate processes, for the encoding benchmarks."""
 
 import importlib
 import importlib.util
@@ -20,7 +20,7 @@ LEAST_CPU_PER_WALL = 1.3
 
 @dataclass
 class Entry:
-    """One API of one system, its runs (the disturbed ones apart), or why it has none."""
+    """One API of one system with its runs (disturbed ones separately), or the reason why there are no runs."""
 
     system: str
     api: str
@@ -31,11 +31,11 @@ class Entry:
 
     @property
     def digests(self) -> set[str]:
-        """The digests of its ids: one, or something is wrong."""
+        """The digests of its ids; more than one is an error."""
         return {str(run.facts["digest"]) for run in self.runs + self.repeated}
 
     def seconds(self, passes: str) -> list[float]:
-        """Of each run: the cold pass, or the median of the warm ones."""
+        """The cold pass of each run, or the median of its warm passes."""
         return [median(one["seconds"] for one in _passes(run, passes)) for run in self.runs]
 
     def cpu_per_wall(self, passes: str) -> float:
@@ -49,13 +49,13 @@ def _passes(run: Sample, passes: str) -> list[dict[str, float]]:
 
 
 def cpu_per_wall(run: Sample, passes: str) -> float:
-    """How many CPUs the cold pass, or all the warm passes together, kept busy."""
+    """Return the number of CPUs that the cold pass, or all warm passes together, kept busy."""
     found = _passes(run, passes)
     return sum(one["cpu_seconds"] for one in found) / sum(one["seconds"] for one in found)
 
 
 def find_entries(names: Sequence[str], num_threads: int) -> tuple[list[Entry], list[str]]:
-    """Return an entry for each API that is asked for and can use the threads, and the systems that are missing."""
+    """Return an entry for each requested API that can use the threads, and the missing systems."""
     entries, missing = [], []
     for name in names:
         system, _, wanted = name.partition(":")
@@ -79,7 +79,7 @@ def find_entries(names: Sequence[str], num_threads: int) -> tuple[list[Entry], l
 
 
 def run_once(entry: Entry, job: EncodeJob, *, extra: int, timeout: float) -> None:
-    """Add one run to the entry, repeated when it was disturbed; or its problem when there is none to add."""
+    """Add one run to the entry, repeated if it was disturbed, or the problem if it failed."""
     while True:
         sample = attempt(entry, job, timeout=timeout)
         if sample is None:
@@ -120,7 +120,7 @@ def _said(sample: Sample) -> str | None:
 
 
 def _disturbed(entry: Entry, sample: Sample, num_threads: int) -> bool:
-    """Whether a run should be repeated. A rival that leaves a quiet machine idle is not disturbed: it is like that."""
+    """Return whether a run should be repeated. Other systems may leave CPUs idle."""
     passes = ("cold", "warm") if sample.facts["warm"] else ("cold",)
     least = min(cpu_per_wall(sample, name) for name in passes)
     starved = entry.system == OURS and num_threads > 1 and least <= LEAST_CPU_PER_WALL
@@ -128,7 +128,7 @@ def _disturbed(entry: Entry, sample: Sample, num_threads: int) -> bool:
 
 
 def tiktoken_digest(entries: Sequence[Entry], job: EncodeJob) -> str | None:
-    """Return the digest of tiktoken's ids: from its runs, or from one made for this; None when it has none."""
+    """Return the digest of tiktoken's ids: from its runs, or from an extra run; None if it fails."""
     own = [entry for entry in entries if entry.system == REFERENCE]
     if not own:
         own, _ = find_entries([REFERENCE], 1) if _installed(REFERENCE) else ([], [])

@@ -16,7 +16,7 @@ SLOW = False
 
 
 def build(files: VocabularyFiles, num_threads: int) -> fastokens.Tokenizer:
-    """Load the ranks where it knows the pattern by name, the tokenizer.json otherwise."""
+    """Load the ranks if it has the pattern by name, otherwise the tokenizer.json."""
     os.environ["FASTOKENS_BPE_THREADS"] = str(num_threads)
     if files.name == "gpt2":
         return fastokens.Tokenizer.from_file(str(files.huggingface))

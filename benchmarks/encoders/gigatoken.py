@@ -1,8 +1,8 @@
-"""gigatoken: every API of its that gives the ids of one large text; which is fastest depends on text and threads.
+"""gigatoken: all APIs that return the ids of one large text; the fastest depends on text and threads.
 
-`encode` has one thread. `encode_batch` and `encode_files` cut a text at safe places by themselves. With `separator=`
-the separators are dropped from the ids, so that form is no equal work and is left out. The awkward array is flattened
-after the clock stopped.
+`encode` has one thread. `encode_batch` and `encode_files` split a text at safe positions. With `separator=` the
+separators are dropped from the ids, so this form is omitted: it does less work. The awkward array is flattened after
+the clock stops.
 """
 
 from collections.abc import Callable

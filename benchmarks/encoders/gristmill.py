@@ -1,4 +1,4 @@
-"""Ours, through the public Python methods; the arrays have the smallest dtype that holds the ids."""
+"""gristmill, through the public Python methods; the arrays have the smallest dtype that fits the ids."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -21,7 +21,7 @@ def build(files: VocabularyFiles, num_threads: int) -> gristmill.Tokenizer:
 
 
 def cache_figures(tok: gristmill.Tokenizer) -> dict[str, int]:
-    """What the core says about its caches of pieces."""
+    """Return the statistics of the piece caches."""
     return dict(cast(_core.Encoder, tok._encoder).cache_stats)
 
 

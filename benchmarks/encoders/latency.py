@@ -1,4 +1,4 @@
-"""What the measured process does for the latency of short texts: many calls, the median time of one."""
+"""Measure the latency of short texts in this process: many calls, the median time of one."""
 
 import importlib
 import statistics
@@ -10,12 +10,12 @@ from typing import Any, cast
 
 from encoders import CannotLoad, Encoder, described, vocabularies
 
-BLOCK_SECONDS = 0.005  # one reading of the clock for so many calls, so that reading it costs nothing
+BLOCK_SECONDS = 0.005  # calls per reading of the clock, so that its cost is negligible
 
 
 @dataclass(frozen=True)
 class LatencyJob:
-    """One system, one vocabulary, and the text that the short ones are cut from."""
+    """One system, one vocabulary, and the source of the short texts."""
 
     system: str
     path: str
@@ -28,7 +28,7 @@ JOB = LatencyJob
 
 
 def run(job: LatencyJob) -> dict[str, object]:
-    """Return the seconds of one call, for one text over and over and for a thousand different ones in turn."""
+    """Return the seconds of one call, for one repeated text and for a thousand different texts."""
     try:
         encoder = cast(Encoder, importlib.import_module(f"encoders.{job.system}"))
         encode = encoder.short(encoder.build(vocabularies.find(job.vocabulary), 1))
@@ -36,7 +36,7 @@ def run(job: LatencyJob) -> dict[str, object]:
         return {"refused": str(refusal)}
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a Rust panic is no Exception
+    except BaseException as error:  # a Rust panic is not an Exception
         return {"refused": described(error)}
     texts = short_texts(job)
     return {
@@ -47,12 +47,12 @@ def run(job: LatencyJob) -> dict[str, object]:
 
 
 def describe(found: dict[str, object]) -> dict[str, object]:
-    """All is found already."""
+    """Return the measurements, which `run` has already made."""
     return found
 
 
 def short_texts(job: LatencyJob, *, num_texts: int = 1000) -> list[str]:
-    """Return texts of the asked length from all over the file, none with a special in it."""
+    """Return texts of the requested length from the whole file, without special tokens."""
     words = " ".join(Path(job.path).read_bytes().decode().replace("<|endoftext|>", " ").split())
     step = max(1, (len(words) - job.num_characters) // num_texts)
     return [words[i * step : i * step + job.num_characters] for i in range(num_texts)]

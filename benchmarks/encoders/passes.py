@@ -1,7 +1,7 @@
-"""What the measured process does: build the tokenizer, encode the text again and again, tell time, memory and ids.
+"""Build the tokenizer, encode the text several times, and report time, memory and ids, in the measured process.
 
-The tokenizer is built and called once with an empty text, so that what a system builds at its first call counts as
-loading in every system. Then the first pass is cold (no piece of the text was seen before), the others are warm.
+The tokenizer is built and called once with an empty text, so that lazy initialization counts as loading in every
+system. The first pass is cold (no piece of the text was seen before), the others are warm.
 """
 
 import hashlib
@@ -30,13 +30,13 @@ class EncodeJob:
     vocabulary: str
     num_threads: int
     num_warm: int
-    ids_path: str | None = None  # where the ids go as uint16, within the timed region
-    memory_limit_bytes: int | None = None  # of address space, for hostile texts
+    ids_path: str | None = None  # output file for the ids as uint16, within the timed region
+    memory_limit_bytes: int | None = None  # limit of the address space, for adversarial texts
 
 
 @dataclass(frozen=True)
 class Pass:
-    """What one encoding of the whole text took."""
+    """The time and memory of one encoding of the whole text."""
 
     seconds: float
     cpu_seconds: float
@@ -47,7 +47,7 @@ Outcome = dict[str, object]
 
 
 def run(job: EncodeJob) -> Outcome:
-    """Make the passes; what the system raised instead, panics of its core included, is returned as `error`."""
+    """Run the passes; an exception of the system, including panics of its core, is returned as `error`."""
     if job.memory_limit_bytes is not None:
         resource.setrlimit(resource.RLIMIT_AS, (job.memory_limit_bytes, job.memory_limit_bytes))
     try:
@@ -56,12 +56,12 @@ def run(job: EncodeJob) -> Outcome:
         return {"refused": str(refusal)}
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a Rust panic is no Exception
+    except BaseException as error:  # a Rust panic is not an Exception
         return {"error": described(error)}
 
 
 def describe(outcome: Outcome) -> Outcome:
-    """All is found already."""
+    """Return the measurements, which `run` has already made."""
     return outcome
 
 
@@ -82,7 +82,7 @@ def _passes(job: EncodeJob, encoder: Encoder) -> Outcome:
     num_ids, digest = _summary(api.ids(result))
     warm = []
     for _ in range(job.num_warm):
-        del result  # freed before the next pass, so that no pass holds two results
+        del result  # freed before the next pass, so that no pass has two results in memory
         result, took = _timed(encode)
         warm.append(asdict(took))
     same = not warm or _summary(api.ids(result)) == (num_ids, digest)
@@ -109,7 +109,7 @@ def _loaded(encoder: Encoder, api: Api, files: VocabularyFiles, num_threads: int
 
 def _given(path: str, takes: Takes) -> Any:
     if takes is Takes.PATH:
-        Path(path).read_bytes()  # brings the file into the page cache
+        Path(path).read_bytes()  # reads the file into the page cache
         return path
     data = Path(path).read_bytes()
     if takes is Takes.BYTES:
@@ -129,12 +129,12 @@ def _timed(encode: Callable[[], Any]) -> tuple[Any, Pass]:
 
 
 def _summary(ids: Ids) -> tuple[int, str]:
-    """Return how many ids there are and a digest of them, the same for every dtype."""
+    """Return the number of ids and a digest, which does not depend on the dtype."""
     return len(ids), hashlib.sha256(np.ascontiguousarray(ids, dtype=np.uint32).data).hexdigest()
 
 
 def _reset_peak() -> int:
-    """Set the high-water mark to what is resident now, where the kernel lets us, and return what is resident."""
+    """Reset the high-water mark to the resident memory, if the kernel allows it, and return the resident memory."""
     clear = Path("/proc/self/clear_refs")
     if clear.exists():
         clear.write_text("5")

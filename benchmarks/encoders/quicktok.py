@@ -14,7 +14,7 @@ SLOW = False
 
 
 def build(files: VocabularyFiles, num_threads: int) -> Any:
-    """Refuse: no class of the package can hold a vocabulary with a pattern."""
+    """Raise: no class of the package supports a vocabulary with a pattern."""
     classes = ", ".join(name for name in dir(quicktok) if isinstance(getattr(quicktok, name), type))
     raise CannotLoad(f"has no tokenizer with a pattern (its classes: {classes})")
 

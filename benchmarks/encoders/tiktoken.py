@@ -15,7 +15,7 @@ SLOW = False
 
 
 def build(files: VocabularyFiles, num_threads: int) -> tiktoken.Encoding:
-    """Make the encoding from the ranks and the published pattern: `get_encoding` would download."""
+    """Build the encoding from the ranks and the published pattern, because `get_encoding` would download."""
     return tiktoken.Encoding(
         files.name,
         pat_str=_pattern(files.name),

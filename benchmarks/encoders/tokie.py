@@ -1,4 +1,4 @@
-"""tokie: `encode_bytes` knows neither pattern nor specials and is left out; `encode_files` drops its separator.
+"""tokie: `encode_bytes` has neither pattern nor specials and is omitted; `encode_files` drops its separator.
 
 To keep the special ids, `encode_files` gets a separator that no text here contains.
 """

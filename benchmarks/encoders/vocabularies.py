@@ -1,7 +1,7 @@
-"""The published vocabularies that the encoders are compared with, in the two layouts that the systems read.
+"""The published vocabularies of the comparison, in the two formats that the systems read.
 
-gpt2 is made from gpt2_vocab.json and gpt2_merges.txt, looked for in the folder named by GRISTMILL_DATA and in
-../shared/data beside the repository; cl100k from the ranks inside the package bpe-openai. The files are kept in data/
+gpt2 is made from gpt2_vocab.json and gpt2_merges.txt, searched for in the folder named by GRISTMILL_DATA and in
+../shared/data next to the repository; cl100k from the ranks inside the package bpe-openai. The files are kept in data/
 of the repository, which git ignores. Nothing here uses gristmill: its reading of these files is part of what is tested.
 """
 
@@ -30,7 +30,7 @@ SPECIALS = {
         "<|endofprompt|>": 100276,
     },
 }
-# As the tokenizer.json files in circulation spell it; rivals know their fast paths by this spelling.
+# The spelling of published tokenizer.json files, by which other systems select their fast paths.
 CL100K_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -46,7 +46,7 @@ class VocabularyFiles:
     """One vocabulary on disk."""
 
     name: str
-    tiktoken: Path  # ranks in base64; holds neither pattern nor specials
+    tiktoken: Path  # ranks in base64, without pattern and specials
     huggingface: Path  # tokenizer.json
     special_tokens: dict[str, int]
 
@@ -57,7 +57,7 @@ class VocabularyFiles:
 
 
 def find(name: str) -> VocabularyFiles:
-    """Return the files of that vocabulary; they are written first if need be."""
+    """Return the files of that vocabulary; writes them if necessary."""
     files = VocabularyFiles(name, CACHE / f"{name}.tiktoken", CACHE / f"{name}.tokenizer.json", dict(SPECIALS[name]))
     if not (files.tiktoken.exists() and files.huggingface.exists()):
         ranks, merges = _gpt2() if name == "gpt2" else _cl100k()
@@ -99,9 +99,9 @@ def _cl100k() -> tuple[Ranks, Merges]:
 
 
 def _recovered_merges(ranks: Ranks) -> Iterable[tuple[bytes, bytes]]:
-    """Yield the two parts of every token: what is left of its bytes when all older merges are made.
+    """Yield the two parts of every token: the tokens that remain of its bytes after all older merges.
 
-    A token that older merges leave in more than two parts is never made by merging; it has no merge.
+    A token that older merges leave in more than two parts has no merge.
     """
     for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
         parts = [token[i : i + 1] for i in range(len(token))]
@@ -143,7 +143,7 @@ def _tokenizer_json(name: str, ranks: Ranks, merges: Merges) -> dict[str, Any]:
             "end_of_word_suffix": "",
             "fuse_unk": False,
             "byte_fallback": False,
-            # tiktoken looks a whole piece up before it merges; the merges of gpt2 reach every token.
+            # tiktoken looks up a whole piece before it merges; the merges of gpt2 reach every token.
             "ignore_merges": name != "gpt2",
             "vocab": {spelled(token): id for token, id in ranks.items()} | specials,
             "merges": [f"{spelled(left)} {spelled(right)}" for left, right in merges],
@@ -152,7 +152,7 @@ def _tokenizer_json(name: str, ranks: Ranks, merges: Merges) -> dict[str, Any]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write under another name and rename, so that an interrupted run leaves no half file behind."""
+    """Write under another name and rename, so that an interrupted run leaves no partial file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.tmp.{os.getpid()}")
     partial.write_text(text, encoding="utf-8")

@@ -15,7 +15,7 @@ MODELS = {"gpt2": "openai:gpt2", "cl100k": "openai:cl100k_base"}
 
 
 def build(files: VocabularyFiles, num_threads: int) -> Tokenizer:
-    """Take the built-in vocabulary."""
+    """Return the built-in vocabulary."""
     options = TokenizerOptions.default()
     options.set_parallel(num_threads > 1)
     tok = Tokenizer.from_pretrained(MODELS[files.name], options)

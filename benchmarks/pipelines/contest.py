@@ -1,4 +1,4 @@
-"""Runs in processes of their own, their ids compared before their time is kept."""
+"""Run the systems in separate processes, and compare their ids before using their time."""
 
 import importlib
 import subprocess
@@ -21,33 +21,33 @@ LEAST_CPU_PER_WALL = 1.3
 
 
 class NoFigure(Exception):
-    """The run gave no time that could be shown; the text says why."""
+    """The run gave no valid time; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one run took, from the path of the text to a closed token file."""
+    """The measurements of one run, from the path of the text to a closed token file."""
 
     seconds: float
     cpu_seconds: float
     foreign_cpu_seconds: float | None
     loading_seconds: float
-    peak_rss_bytes: int  # of the process itself, loading included; not of processes that it started
+    peak_rss_bytes: int  # of the process including loading, without child processes
 
     @property
     def cpu_per_wall(self) -> float:
-        """How many CPUs the run kept busy."""
+        """The number of CPUs that the run kept busy."""
         return self.cpu_seconds / self.seconds
 
     @property
     def quiet(self) -> bool:
-        """Whether others took less than a tenth of one CPU; the kernel's own writing to the disk is among them."""
+        """Whether other processes, including the kernel's disk writes, used less than a tenth of one CPU."""
         return self.foreign_cpu_seconds is None or self.foreign_cpu_seconds < max(0.1 * self.seconds, 0.05)
 
 
 @dataclass
 class Entry:
-    """One line of a table: what is run, its runs (the disturbed ones apart), or why it has none."""
+    """One row of a table with its runs (disturbed ones separately), or the reason why there are no runs."""
 
     system: str
     form: str
@@ -84,7 +84,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Text:
-    """A file to encode, and the ids that must come out: `ids`, so many times."""
+    """A file to encode, and the expected ids: `ids`, repeated."""
 
     path: Path
     ids: Reference
@@ -93,15 +93,15 @@ class Text:
 
 @dataclass(frozen=True)
 class Setting:
-    """What is the same for all runs of a table."""
+    """The settings of all runs of a table."""
 
-    scratch: Path  # token files are written below it and removed when they are compared
+    scratch: Path  # token files are written below it and removed after the comparison
     fsync: bool
     timeout_seconds: float
 
 
 def find_pipelines(names: Sequence[str]) -> tuple[dict[str, Pipeline], list[str]]:
-    """Return the adapter of each system that is asked for, and the systems that are missing."""
+    """Return the adapter of each requested system, and the missing systems."""
     found, missing = {}, []
     for system in dict.fromkeys(name.partition(":")[0] for name in names):
         try:
@@ -115,7 +115,7 @@ def find_pipelines(names: Sequence[str]) -> tuple[dict[str, Pipeline], list[str]
 def find_entries(
     names: Sequence[str], pipelines: Mapping[str, Pipeline], text: Text, num_threads: int, setting: Setting
 ) -> list[Entry]:
-    """Return an entry for each form that is asked for: NAME for all forms of a system, NAME:FORM for one."""
+    """Return an entry for each requested form: NAME for all forms of a system, NAME:FORM for one."""
     entries = []
     for name in names:
         system, _, wanted = name.partition(":")
@@ -132,7 +132,7 @@ def find_entries(
 def pipeline_entry(
     system: str, form: str, text: Text, num_threads: int, setting: Setting, *, slow: bool = False
 ) -> Entry:
-    """Return an entry whose runs encode the text, each into a folder of its own, and compare the ids."""
+    """Return an entry whose runs encode the text, each into a separate folder, and compare the ids."""
 
     def run() -> Run:
         with tempfile.TemporaryDirectory(dir=setting.scratch) as folder:
@@ -147,7 +147,7 @@ def pipeline_entry(
 
 
 def measured(module: str, job: Mapping[str, object], num_threads: int, setting: Setting) -> Sample:
-    """Return what a fresh process says, or raise with the reason why it says nothing of use."""
+    """Return the result of a fresh process, or raise an error with the reason of its failure."""
     try:
         sample = measure(module, job, num_threads=num_threads, timeout_seconds=setting.timeout_seconds)
     except subprocess.TimeoutExpired:
@@ -172,7 +172,7 @@ def as_run(sample: Sample) -> Run:
 
 
 def run_rounds(entries: Sequence[Entry], *, num_rounds: int, num_slow_rounds: int, extra: int) -> None:
-    """Let the entries take turns; every other round goes backwards, so that none always follows the same one."""
+    """Run the entries in alternation, every other round in reverse, so that none always follows the same one."""
     for number in range(num_rounds):
         for entry in reversed(entries) if number % 2 else entries:
             if entry.problem is None and number < (num_slow_rounds if entry.slow else num_rounds):
@@ -180,7 +180,7 @@ def run_rounds(entries: Sequence[Entry], *, num_rounds: int, num_slow_rounds: in
 
 
 def _run_once(entry: Entry, *, extra: int) -> None:
-    """Add one run to the entry, repeated when it was disturbed; or its problem when there is none to add."""
+    """Add one run to the entry, repeated if it was disturbed, or the problem if it failed."""
     while (run := attempt(entry)) is not None:
         if run.quiet or len(entry.repeated) >= extra:
             entry.runs.append(run)
@@ -206,7 +206,7 @@ def attempt(entry: Entry) -> Run | None:
 
 
 def measure_memory(entry: Entry) -> None:
-    """Run the entry once more and keep the most memory that its processes held; its time is not used."""
+    """Run the entry once more and record the peak memory of its processes; its time is not used."""
     with TreeMemory() as memory:
         run = attempt(entry)
     if run is not None:

@@ -1,8 +1,8 @@
 """gigatoken: `encode_files`, the ids as uint16, `tofile`.
 
 Without `separator=` the file is one document, and its separators become their ids: the fastest form, to which only the
-id behind the last document is added. With `separator=` the documents are told apart and the separators dropped, so
-their ids are put between the documents; empty documents are lost.
+id after the last document is added. With `separator=` the documents are separated and the separators dropped, so their
+ids are inserted between the documents; empty documents are lost.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ SYNCS = False
 
 
 def build(files: VocabularyFiles, num_threads: int) -> gigatoken.Tokenizer:
-    """Load the ranks; a first call makes what is made at the first call, the threads too."""
+    """Load the ranks; a first call does the lazy initialization, including threads."""
     tok = encoder.build(files, num_threads)
     tok.encode_batch([b""], parallel=num_threads > 1)
     return tok

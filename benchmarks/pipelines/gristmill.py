@@ -1,4 +1,4 @@
-"""Ours, through the public function: a nanoGPT file, and the default folder of shards with manifest and checksums."""
+"""gristmill, through the public function: a nanoGPT file, and the default shard folder with manifest and checksums."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ SYNCS = True
 
 
 def build(files: VocabularyFiles, num_threads: int) -> gristmill.Tokenizer:
-    """Load the ranks; a first call makes what is made at the first call."""
+    """Load the ranks; a first call does the lazy initialization."""
     tok = encoder.build(files, num_threads)
     tok.encode("")
     return tok

@@ -24,16 +24,16 @@ DISTRIBUTIONS = ("orjson", "pyarrow", "isal", "backports.zstd")
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of file: its name, how it is made, and how its library goes through the documents on one thread."""
+    """One kind of file: its name, its writer, and the iteration of its library over the documents on one thread."""
 
     file_name: str
     write: Callable[[Path, Sequence[str]], None]
     reader: str
-    count: Callable[[Path], int]  # reads every text; returns how many there are
+    count: Callable[[Path], int]  # reads every text; returns their number
 
 
 def make_files(text: Path, folder: Path, names: Sequence[str]) -> dict[str, Path]:
-    """Write the documents of the text as each of the kinds; return the path of each."""
+    """Write the documents of the text as each kind of file; return the paths."""
     texts = documents(text)
     made = {}
     for name in names:
@@ -51,7 +51,7 @@ def _open_plain(path: Path, mode: str) -> BinaryIO:
 
 
 def _open_gzip(path: Path, mode: str) -> BinaryIO:
-    """The level that `gzip` has by default, which igzip cannot write; igzip reads, as it is the faster."""
+    """Write with the default level of `gzip`, which igzip cannot write; igzip reads, because it is faster."""
     return cast(BinaryIO, igzip.open(path, mode) if mode == "rb" else gzip.open(path, mode, compresslevel=6))
 
 
@@ -107,7 +107,7 @@ def _count_parquet(path: Path) -> int:
 
 
 def _count_arrow(path: Path) -> int:
-    """Reads, as a memory map would leave the texts where they are."""
+    """Read the file; a memory map would not touch the texts."""
     with pyarrow.OSFile(str(path), "rb") as file:
         reader = pyarrow.ipc.open_file(file)
         return sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))

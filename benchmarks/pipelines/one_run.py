@@ -1,4 +1,4 @@
-"""What the measured process does: load the tokenizer, then, timed, turn the text file into a token file."""
+"""Load the tokenizer, then turn the text file into a token file (timed), in the measured process."""
 
 import importlib
 import os
@@ -19,9 +19,9 @@ class PipelineJob:
     system: str
     form: str
     path: str
-    folder: str  # empty; what is written goes there
+    folder: str  # empty output folder
     num_threads: int
-    fsync: bool  # the token file must be on the disk before the clock stops, whoever writes it
+    fsync: bool  # the token file must be on disk before the clock stops
 
 
 JOB = PipelineJob
@@ -29,19 +29,19 @@ Outcome = dict[str, object]
 
 
 def run(job: PipelineJob) -> Outcome:
-    """Make the token file; what the system raised instead, panics of its core included, is returned as `error`."""
-    # First of all: a thread keeps the CPUs that its maker had when it was made.
+    """Make the token file; an exception of the system, including panics of its core, is returned as `error`."""
+    # Must be first: a new thread inherits the CPU affinity of its creator.
     keep_to_cpus(job.num_threads)
     try:
         return _timed(job, cast(Pipeline, importlib.import_module(f"pipelines.{job.system}")))
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a Rust panic is no Exception
+    except BaseException as error:  # a Rust panic is not an Exception
         return {"error": described(error)}
 
 
 def describe(outcome: Outcome) -> Outcome:
-    """All is found already; the driver compares the ids, so that their reading is not in the memory of this process."""
+    """Return the measurements. The driver compares the ids, so that reading them costs no memory in this process."""
     return outcome
 
 
@@ -51,7 +51,7 @@ def _timed(job: PipelineJob, pipeline: Pipeline) -> Outcome:
     loading = time.perf_counter() - loading
     form, task = pipeline.FORMS[job.form], Task(Path(job.path), Path(job.folder), job.num_threads)
     read_into_page_cache(task.path)
-    os.sync()  # what earlier runs wrote does not go to the disk during this one
+    os.sync()  # flushes the output of earlier runs before this one
 
     foreign, cpu, wall = ForeignCpu(), cpu_seconds(), time.perf_counter()
     files = form.encode(tok, task)

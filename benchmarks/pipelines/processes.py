@@ -1,7 +1,7 @@
-"""What `datasets.map(batched=True, num_proc=N)` does, without its cache files: batches of documents to processes.
+"""Map batches of documents over processes, like `datasets.map(batched=True, num_proc=N)` without its cache files.
 
-One process maps by itself. Several are forked, so the tokenizer is inherited and never pickled; documents travel to
-them pickled and ids travel back as arrays, which costs less than the lists that the common script sends.
+With one process, the mapping is local. Several are forked, so the tokenizer is inherited and never pickled; documents
+are sent pickled and ids are returned as arrays, which costs less than the lists of typical scripts.
 """
 
 import multiprocessing
@@ -15,7 +15,7 @@ import numpy.typing as npt
 Tokens = npt.NDArray[np.uint16]
 EncodeBatch = Callable[[Any, Sequence[str]], list[Tokens]]
 
-# The usual batch is 1,000 short texts. Fewer keep the processes equally busy where some are books, and save memory.
+# The usual batch is 1,000 short texts. Fewer balance the load if some texts are books, and save memory.
 DOCUMENTS_A_BATCH = 10
 
 
@@ -28,12 +28,12 @@ def map_documents(tok: Any, documents: Sequence[str], encode: EncodeBatch, *, nu
     with pool:
         result = [tokens for encoded in pool.imap(_encode, batches) for tokens in encoded]
         pool.close()
-        pool.join()  # CPU time of a process counts when it has ended
+        pool.join()  # the CPU time of a process counts after it has ended
     return result
 
 
 def in_batches(tokens: Sequence[Tokens], num_batches: int) -> Iterator[Tokens]:
-    """Yield the ids of all documents in so many (or fewer) joined runs of documents of about the same number.
+    """Yield the ids of all documents in at most `num_batches` joined groups of about the same number of documents.
 
     >>> [run.tolist() for run in in_batches([np.array([1]), np.array([2, 3]), np.array([4])], 2)]
     [[1], [2, 3, 4]]

@@ -1,4 +1,4 @@
-"""What the measured process of a reader library does: go through all texts of a file on one thread, nothing else."""
+"""Iterate over all texts of a file with a reader library on one thread, in the measured process."""
 
 import os
 import time
@@ -24,7 +24,7 @@ JOB = ReadingJob
 def run(job: ReadingJob) -> Outcome:
     """Read the file."""
     keep_to_cpus(1)
-    from pipelines.inputs import KINDS  # only now: a library may start its threads when it is imported
+    from pipelines.inputs import KINDS  # imported late, because a library may start threads on import
 
     path = Path(job.path)
     read_into_page_cache(path)
@@ -45,5 +45,5 @@ def run(job: ReadingJob) -> Outcome:
 
 
 def describe(outcome: Outcome) -> Outcome:
-    """All is found already."""
+    """Return the measurements, which `run` has already made."""
     return outcome

@@ -1,4 +1,4 @@
-"""The ids that every token file must hold: those of tiktoken, document by document, kept in data/benchmarks/."""
+"""The expected ids of every token file: those of tiktoken, document by document, cached in data/benchmarks/."""
 
 import hashlib
 import importlib.util
@@ -21,15 +21,13 @@ ORACLE = "tiktoken"
 
 
 def reference_ids(path: Path) -> Reference:
-    """Return the ids of a text file, made on the first use by a process of its own (90 MB take some 20 seconds)."""
+    """Return the ids of a text file, computed on first use by a separate process (90 MB take about 20 seconds)."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     target = CACHE / "pipeline" / f"{digest[:16]}_{VOCABULARY}.bin"
     if not target.exists():
         if importlib.util.find_spec(ORACLE) is None:
-            raise SystemExit(
-                f"{ORACLE} is not installed; its ids are what others are compared with. pip install {ORACLE}"
-            )
+            raise SystemExit(f"{ORACLE} is not installed, but its ids are the reference. Run: pip install {ORACLE}")
         vocabularies.find(VOCABULARY)
         print(f"making the reference ids of {path.name} with {ORACLE}", file=sys.stderr)
         command = [sys.executable, "-m", "pipelines.reference", str(path.resolve()), str(target)]
@@ -38,7 +36,7 @@ def reference_ids(path: Path) -> Reference:
 
 
 def difference(files: Iterable[Path], expected: Reference, *, times: int = 1) -> str | None:
-    """Return how the ids in the files, one after the other, differ from `expected`, repeated; None when they do not."""
+    """Return the difference between the ids in the files and `expected`, repeated; None if they are equal."""
     place, num_expected = 0, len(expected) * times
     for path in files:
         with path.open("rb") as file:

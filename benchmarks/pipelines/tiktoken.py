@@ -20,7 +20,7 @@ NUM_BATCHES = 1024
 
 
 def build(files: VocabularyFiles, num_threads: int) -> tiktoken.Encoding:
-    """Make the encoding from the ranks."""
+    """Build the encoding from the ranks."""
     tok = encoder.build(files, num_threads)
     tok.encode_ordinary("")
     return tok

@@ -1,7 +1,7 @@
 """Hugging Face tokenizers, as the common script uses it: map batches of documents in processes, join, write a memmap.
 
-`encode_batch_fast` spares the offsets that `encode_batch` of the common script makes and drops. Threads of its own are
-off: they and processes would take the CPUs from each other.
+`encode_batch_fast` omits the offsets that `encode_batch` of the common script computes and drops. Its threads are off,
+because they would compete with the processes for CPUs.
 """
 
 import os

@@ -1,11 +1,11 @@
-"""Memory of all descendants of this process together, sampled while they run.
+"""Measure the total memory of all descendants of this process, sampled while they run.
 
     with TreeMemory() as memory:
         measure(...)
     memory.peak_bytes
 
-One process counts by its resident set; several by their proportional sets, in which a page counts once, however many
-of them share it. Mapped files count as far as they are resident. Read from /proc: Linux only.
+One process counts by its resident set; several by their proportional sets, in which a shared page counts once. Mapped
+files count as far as they are resident. Reads /proc, so it works on Linux only.
 """
 
 import os
@@ -19,13 +19,13 @@ PROC = Path("/proc")
 
 
 class TreeMemory:
-    """The most that the descendants held at one time: all of it, and what is not the contents of a file."""
+    """The peak memory of the descendants: in total, and without the contents of files."""
 
     def __init__(self) -> None:
         self.peak_bytes = 0
         self.peak_anonymous_bytes = 0
         self.num_samples = 0
-        # A child has our own command, and our own memory, until it has become the program that is measured.
+        # A child has our command and memory until it executes the measured program.
         self._own_command = _command(os.getpid())
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -63,7 +63,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def _children(pid: int) -> list[int]:
-    """Any thread may have started a process, so all of them are asked."""
+    """Return the children of all threads, because any thread may have started a process."""
     children: list[int] = []
     for path in PROC.glob(f"{pid}/task/*/children"):
         children += map(int, _text(path).split())
@@ -71,7 +71,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _memory(pid: int) -> dict[str, int]:
-    """Return the sizes that the kernel tells of a process, in bytes; none of one that has ended."""
+    """Return the sizes of a process from the kernel, in bytes; empty if it has ended."""
     lines = (line.split() for line in _text(PROC / str(pid) / "smaps_rollup").splitlines()[1:])
     return {fields[0]: int(fields[1]) * 1024 for fields in lines}
 
@@ -81,7 +81,7 @@ def _command(pid: int) -> str:
 
 
 def _text(path: Path) -> str:
-    """Return nothing for a process that has ended meanwhile."""
+    """Return an empty text if the process has ended."""
     try:
         return path.read_text()
     except OSError:

@@ -1,15 +1,15 @@
-"""The systems that `bench_train.py` compares: one module each, all with the same small face.
+"""The systems that `bench_train.py` compares: one module each, all with the same interface.
 
 A module named after its system imports that system when it is imported (so that import time is never measured) and has
 
-    JOB            TrainJob, what `run` takes
+    JOB            TrainJob, the argument of `run`
     DISTRIBUTION   its name for pip
-    FOLLOWS        which run of ours (text feed, tie-break) must give the same merges
+    FOLLOWS        which run of gristmill (text feed, tie-break) must give the same merges
     THREADS        how the number of threads is set
-    TIMED          what lies between the two readings of the clock
-    SLOW           True when a round takes so long that fewer rounds are run
-    run(job)       trains; this alone is timed
-    describe(r)    the number of merges and their digest, from what `run` returned; not timed
+    TIMED          description of the timed region
+    SLOW           True if a round is so slow that fewer are run
+    run(job)       trains; only this is timed
+    describe(r)    the number of merges and their digest, from the result of `run`; not timed
 
 To add one: write the module, add its name to `SYSTEMS`.
 """
@@ -28,10 +28,10 @@ Merges = Iterable[tuple[bytes, bytes]]
 
 @dataclass(frozen=True)
 class Follows:
-    """Which run of gristmill has the same merges as a rival, and why it may need another one than the timed."""
+    """Which run of gristmill has the same merges as another system; it may differ from the timed one."""
 
     tie_break: str = "huggingface"
-    feed: str = "documents"  # "lines": each line a text of its own, and the special token is text like any other
+    feed: str = "documents"  # "lines": each line is a separate text, and the special token is plain text
 
     def __str__(self) -> str:
         return f"{self.tie_break}, fed with {self.feed}"
@@ -44,7 +44,7 @@ class TrainJob:
     path: str
     num_merges: int
     num_threads: int
-    num_byte_values: int  # distinct bytes in the file: what a trainer without the full byte alphabet starts from
+    num_byte_values: int  # distinct bytes in the file: the initial alphabet of trainers without all 256 bytes
     tie_break: str = "huggingface"
     feed: str = "documents"
 
@@ -63,14 +63,14 @@ def merges_digest(merges: Merges) -> dict[str, object]:
 
 
 def byte_of_letter() -> dict[str, int]:
-    """Return the byte behind each letter of the byte-level alphabet in which Hugging Face writes tokens."""
+    """Return the byte of each character of Hugging Face's byte-level alphabet."""
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [byte for byte in range(256) if byte not in shown]
     return {chr(byte): byte for byte in shown} | {chr(256 + i): byte for i, byte in enumerate(hidden)}
 
 
 def spelled_merges(merges: Iterable[tuple[str, str]]) -> Iterator[tuple[bytes, bytes]]:
-    """Return as bytes what is spelled in the byte-level alphabet.
+    """Return merges in the byte-level alphabet as bytes.
 
     >>> list(spelled_merges([("Ġ", "t")]))
     [(b' ', b't')]

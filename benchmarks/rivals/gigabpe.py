@@ -1,4 +1,4 @@
-"""gigabpe: trains what `tokenizers` trains from files, so each line is a text and the special token is not cut out."""
+"""gigabpe: trains like `tokenizers` from files, so each line is a text and the special token is not split off."""
 
 import gigabpe
 
@@ -15,7 +15,7 @@ Trained = tuple[dict[str, int], list[tuple[str, str]]]
 
 
 def run(job: TrainJob) -> Trained:
-    """Train on the file. The alphabet is the bytes that occur, so the same number of merges has another size."""
+    """Train on the file. The alphabet is the bytes that occur, so the vocabulary size differs for the same merges."""
     trained: Trained = gigabpe.train_bpe(
         [job.path],
         job.num_merges + job.num_byte_values + 1,

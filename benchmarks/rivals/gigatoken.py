@@ -1,4 +1,4 @@
-"""gigatoken: its trainer knows the gpt2 pattern only, and prints as it goes."""
+"""gigatoken: its trainer supports only the gpt2 pattern, and prints progress."""
 
 import gigatoken
 

@@ -1,4 +1,4 @@
-"""Ours, through the public Python function."""
+"""gristmill, through the public Python function."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,10 +17,10 @@ SLOW = False
 
 
 def run(job: TrainJob) -> gristmill.Tokenizer:
-    """Train on the file, or on its lines when that is what a rival does."""
+    """Train on the file, or on its lines to compare with a system that does so."""
     if job.feed == "lines":
         with Path(job.path).open("rb") as lines:
-            return _train((line for line in lines), [], job)  # an open file itself is refused
+            return _train((line for line in lines), [], job)  # an open file is refused
     return _train(job.path, [SPECIAL], job)
 
 
@@ -34,10 +34,10 @@ def _train(corpus: str | Iterable[bytes], special_tokens: list[str], job: TrainJ
         num_threads=job.num_threads,
         progress=None,
     )
-    _ = len(tok.merges), len(tok.vocab)  # built on first use; the rivals have built theirs at this point
+    _ = len(tok.merges), len(tok.vocab)  # built on first use; other systems have built theirs at this point
     return tok
 
 
 def describe(tok: gristmill.Tokenizer) -> dict[str, object]:
-    """Merges of the tokenizer."""
+    """Return the merges of the tokenizer."""
     return merges_digest(tok.merges)

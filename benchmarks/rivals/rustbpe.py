@@ -1,4 +1,4 @@
-"""rustbpe: takes an iterator of texts; knows no special tokens."""
+"""rustbpe: takes an iterator of texts; has no special tokens."""
 
 import rustbpe
 
@@ -20,14 +20,14 @@ def run(job: TrainJob) -> rustbpe.Tokenizer:
 
 
 def describe(tok: rustbpe.Tokenizer) -> dict[str, object]:
-    """Merges, found again from the tokens, which are all that rustbpe gives."""
+    """Return the merges, recovered from the tokens, because rustbpe returns only tokens."""
     ranks = {bytes(token): rank for token, rank in tok.get_mergeable_ranks()}
     made = sorted((rank, token) for token, rank in ranks.items() if rank >= 256)
     return merges_digest(_split(token, rank, ranks) for rank, token in made)
 
 
 def _split(token: bytes, rank: int, ranks: dict[bytes, int]) -> tuple[bytes, bytes]:
-    """Return the two parts that `token` was merged from: what all merges older than its own leave of its bytes."""
+    """Return the two parts that `token` was merged from: the tokens that remain of its bytes after all older merges."""
     parts = [token[i : i + 1] for i in range(len(token))]
     while len(parts) > 2:
         made = [ranks.get(parts[i] + parts[i + 1], rank) for i in range(len(parts) - 1)]

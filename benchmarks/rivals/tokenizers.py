@@ -1,4 +1,4 @@
-"""Hugging Face tokenizers, fed with documents: `train(files)` would cut the text at every line end."""
+"""Hugging Face tokenizers, trained on documents: `train(files)` would split the text at every line end."""
 
 import json
 

@@ -57,7 +57,7 @@ from gristmill.version import __version__
 if TYPE_CHECKING:
     from gristmill import lm, posterior, reference, report
 
-    # At run time this name is the package of that stage, which can be called (see there).
+    # At run time this name is the package `gristmill.pretokenize`, which is callable.
     from gristmill.pretokenize.cutting import pretokenize
 
 __all__ = [
@@ -124,10 +124,10 @@ __all__ = [
 
 _LAZY = {name: f"{name}:" for name in ("lm", "posterior", "reference", "report")}
 
-if not TYPE_CHECKING:  # for a type checker, every attribute would be there
+if not TYPE_CHECKING:  # with a module __getattr__, a type checker would accept every attribute
 
     def __getattr__(name: str) -> object:
-        """`gm.lm`, `gm.posterior`, `gm.reference` and `gm.report`, imported when first used."""
+        """Import `gm.lm`, `gm.posterior`, `gm.reference` or `gm.report` on first use."""
         from gristmill.packages import lazy_attribute
 
         return lazy_attribute(__name__, name, _LAZY)

@@ -1,10 +1,11 @@
-"""Arguments of the public functions, checked before any work is done: each function returns its argument, or raises."""
+"""Checks of the arguments of public functions, before any work is done. Each check returns the argument or raises."""
 
 from __future__ import annotations
 
 import inspect
 import operator
 import os
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -15,59 +16,63 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 NUM_BYTE_TOKENS = 256
 MAX_VOCAB_SIZE = 2**31
 MIN_MEMORY_LIMIT = 32 << 20
-# A hundred megabytes of one letter would otherwise give tokens of gigabytes, and a file that nobody could load.
+# Without a limit, 100 MB of one repeated letter would give tokens of gigabytes and a file that cannot be loaded.
 MAX_TOKEN_BYTES = 1 << 20
-MAX_SPECIAL_BYTES = 8 << 20  # of all special tokens together; as in the core
+MAX_SPECIAL_BYTES = 8 << 20  # of all special tokens together; same limit as in the core
 MAX_THREADS = 4096
-MAX_NATIVE = 2**63 - 1  # what the core takes; more of anything there is not
-# Of Python and of the command line alike: what ends a document, so that a corpus can be cut into documents again.
+MAX_NATIVE = 2**63 - 1  # the largest number that the core accepts
+# The default of Python and the command line: the token that ends a document, so that documents can be separated again.
 DEFAULT_SPECIAL_TOKENS = ("<|endoftext|>",)
 TIE_BREAKS = ("greatest-bytes", "smallest-ids", "huggingface", "first-seen")
+_HEADING = "Attributes:\n"  # of a docstring
 
 
 def check_special_tokens(special_tokens: Iterable[str]) -> tuple[str, ...]:
-    """The specials as a tuple. A special that begins another is fine: where both match, the longer one does."""
+    """Return the special tokens as a tuple. One may be a prefix of another: where both match, the longer one wins."""
     if isinstance(special_tokens, str):
         raise SpecialTokenError(
             f"special_tokens={special_tokens!r} is one str. Pass a list: special_tokens=[{special_tokens!r}]."
         )
     if isinstance(special_tokens, set | frozenset):
-        raise SpecialTokenError("special_tokens is a set, and their ids follow their order. Pass a list.")
+        raise SpecialTokenError("special_tokens is a set, but the order of special tokens sets their ids. Pass a list.")
     if isinstance(special_tokens, Mapping):
         raise SpecialTokenError(
-            "special_tokens is a mapping, and their ids follow their order. Pass a list. Where a file has ids to keep, "
-            "Tokenizer.load(path, special_tokens={…}) takes them."
+            "special_tokens is a mapping, but the order of special tokens sets their ids. Pass a list. To keep the ids "
+            "of a tokenizer file, call Tokenizer.load(path, special_tokens={…})."
         )
     try:
         specials = tuple(special_tokens)
     except TypeError:
-        raise SpecialTokenError(f"special_tokens={special_tokens!r} is not a list of str.") from None
+        raise SpecialTokenError(f"special_tokens={special_tokens!r} is not a list. Pass a list of str.") from None
     seen: set[str] = set()
     for index, special in enumerate(specials):
         if not isinstance(special, str):
             raise SpecialTokenError(f"special_tokens[{index}]={special!r} is a {type(special).__name__}. Pass str.")
         if not special:
-            raise SpecialTokenError(f"special token {index + 1} is empty: it would match everywhere. Leave it out.")
+            raise SpecialTokenError(f"special token {index + 1} is empty and would match everywhere. Remove it.")
         try:
             special.encode()
         except UnicodeEncodeError:
-            raise SpecialTokenError(f"special_tokens[{index}]={special!r} holds a lone surrogate.") from None
+            raise SpecialTokenError(
+                f"special_tokens[{index}]={special!r} contains a lone surrogate, which cannot be encoded as UTF-8. "
+                f"Pass valid Unicode text."
+            ) from None
         if special in seen:
             raise SpecialTokenError(
-                f"special token {special!r} is given twice, but can have only one id. Leave one out."
+                f"special token {special!r} is given twice, but can have only one id. Remove one of them."
             )
         seen.add(special)
     num_bytes = sum(len(special.encode()) for special in specials)
     if num_bytes > MAX_SPECIAL_BYTES:
         raise SpecialTokenError(
             f"the special tokens have {num_bytes:,} bytes together; at most {MAX_SPECIAL_BYTES:,} are allowed. "
-            f"Pass fewer or shorter ones."
+            f"Pass fewer or shorter special tokens."
         )
     return specials
 
 
 def check_vocab_size(vocab_size: Any, num_specials: int) -> int:
-    """`vocab_size`, if it holds the bytes and the specials.
+    """Return `vocab_size` if it is large enough for the bytes and the special tokens.
 
     >>> check_vocab_size(257, 1)
     257
@@ -86,7 +91,7 @@ def check_vocab_size(vocab_size: Any, num_specials: int) -> int:
 
 
 def check_num_threads(num_threads: Any) -> int:
-    """How many threads to use; None means every core this process may run on."""
+    """Return the number of threads. None means all cores available to this process."""
     if num_threads is None:
         return usable_cores()
     number = _at_least(1, "num_threads", num_threads, "leave it out to use every core")
@@ -98,14 +103,14 @@ def check_num_threads(num_threads: Any) -> int:
 
 
 def usable_cores() -> int:
-    """The cores this process may run on, which a container or `taskset` makes fewer than the machine has."""
+    """Return the number of cores available to this process. A container or `taskset` may restrict it."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def check_memory_limit(memory_limit: Any) -> int | None:
-    """The limit in bytes, or None for no limit."""
+    """Return the limit in bytes, or None for no limit."""
     if memory_limit is None:
         return None
     limit = check_whole_number("memory_limit", memory_limit)
@@ -118,19 +123,19 @@ def check_memory_limit(memory_limit: Any) -> int | None:
 
 
 def check_min_frequency(min_frequency: Any) -> int:
-    """How often a word must occur to count."""
+    """Return `min_frequency` if it is at least 1."""
     return min(_at_least(1, "min_frequency", min_frequency, "1 to keep every word"), MAX_NATIVE)
 
 
 def check_max_token_bytes(max_token_bytes: Any) -> int:
-    """How long a token may be."""
+    """Return the maximum length of a token. None means the upper limit."""
     if max_token_bytes is None:
         return MAX_TOKEN_BYTES
     return min(_at_least(1, "max_token_bytes", max_token_bytes, "leave it out for 1 MiB"), MAX_TOKEN_BYTES)
 
 
 def check_kernel() -> None:
-    """Raise if the environment variable GRISTMILL_KERNEL names no kernel that runs here."""
+    """Raise if the environment variable GRISTMILL_KERNEL names a kernel that this machine cannot run."""
     from gristmill import _core
 
     try:
@@ -140,12 +145,12 @@ def check_kernel() -> None:
 
 
 def check_tie_break(tie_break: Any) -> str:
-    """The name of a rule for pairs of equal count."""
+    """Return `tie_break` if it names a rule for pairs with equal counts."""
     return check_choice("tie_break", tie_break, TIE_BREAKS)
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
-    """`value`, if it is one of `choices`; `name` is that of the argument.
+    """Return `value` if it is one of `choices`. `name` is the name of the argument.
 
     >>> check_choice("format", "nanogtp", ["nanogpt", "llmc"])
     Traceback (most recent call last):
@@ -159,9 +164,9 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
 
 
 def nearest(name: Any, names: Iterable[str]) -> str:
-    """The question "Did you mean …?" with the one of `names` that is most like `name`, or "" where none is like it.
+    """Return " Did you mean …?" with the one of `names` that is most similar to `name`, or "" if none is similar.
 
-    A misspelling comes first, then initials, then a few letters of a name in order.
+    Misspellings are preferred over initials, and initials over abbreviations.
 
     >>> [nearest(name, ["huggingface", "tiktoken", "learning-rate"]) for name in ("tiktokn", "lr", "hf", "xyz")]
     [" Did you mean 'tiktoken'?", " Did you mean 'learning-rate'?", " Did you mean 'huggingface'?", '']
@@ -173,7 +178,7 @@ def nearest(name: Any, names: Iterable[str]) -> str:
 def _nearest(name: str, names: list[str]) -> str | None:
     import difflib
 
-    plain = {_plain(other): other for other in reversed(names)}  # the earlier one among equals
+    plain = {_plain(other): other for other in reversed(names)}  # reversed: the first of equal names wins
     asked = _plain(name)
     close = difflib.get_close_matches(asked, plain, n=1)
     if close:
@@ -191,7 +196,7 @@ def _plain(name: str) -> str:
 
 
 def _abbreviates(letters: str, name: str) -> bool:
-    """Whether `name` begins with the first of `letters` and has the others later, in their order."""
+    """Whether `name` begins with the first of `letters` and contains the others later, in order."""
     rest = iter(name)
     return name.startswith(letters[0]) and all(letter in rest for letter in letters)
 
@@ -204,14 +209,14 @@ def _at_least(least: int, name: str, value: Any, otherwise: str) -> int:
 
 
 def check_switch(name: str, value: Any) -> bool:
-    """`value`, if it is True or False: a text such as "no" would count as True."""
+    """Return `value` if it is True or False. A string such as "no" would count as True."""
     if not isinstance(value, bool):
         raise OptionError(f"{name}={value!r} is a {type(value).__name__}. Pass True or False.")
     return value
 
 
 def check_whole_number(name: str, value: Any, error: type[OptionError] = OptionError) -> int:
-    """`value` as an int, if it is a whole number by its type; `name` is that of the argument."""
+    """Return `value` as an int if it has an integer type. `name` is the name of the argument."""
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -223,9 +228,9 @@ def check_whole_number(name: str, value: Any, error: type[OptionError] = OptionE
 def check_option_names(
     function: str, given: Iterable[str], known: Iterable[str], other_names: Mapping[str, str] | None = None
 ) -> None:
-    """Raise TypeError, as Python does for a keyword that a function does not have, with the nearest name.
+    """Raise TypeError for an unknown keyword, as Python does, with the most similar name.
 
-    other_names: what other programs call an option, and its name here.
+    other_names: names of options in other programs, mapped to their names here.
 
     >>> check_option_names("train", ["max_step"], ["max_steps", "seed"])
     Traceback (most recent call last):
@@ -234,14 +239,15 @@ def check_option_names(
     names = list(known)
     for name in given:
         if name not in names:
-            hint = nearest((other_names or {}).get(name, name), names) or f" It takes {', '.join(names)}."
+            hint = nearest((other_names or {}).get(name, name), names) or f" It accepts {', '.join(names)}."
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}.{hint}")
 
 
 def show_options(options: type, defaults: Mapping[str, Any]) -> Callable[[Function], Function]:
-    """Decorate a function that ends in `**options`: help() and editors show each option, its type, default and meaning.
+    """Decorate a function that ends in `**options`, so that help() and editors show each option.
 
-    options: the TypedDict of the options; its docstring, but for the first paragraph, explains them.
+    options: the TypedDict of the options. Its docstring, without the first paragraph and a heading `Attributes:`, is
+        appended to that of the function.
     """
 
     def decorate(function: Function) -> Function:
@@ -253,7 +259,7 @@ def show_options(options: type, defaults: Mapping[str, Any]) -> Callable[[Functi
             for name, default in defaults.items()
         ]
         function.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
-        meanings = inspect.cleandoc(options.__doc__ or "").partition("\n\n")[2]
+        meanings = textwrap.dedent(inspect.cleandoc(options.__doc__ or "").partition("\n\n")[2].removeprefix(_HEADING))
         function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{meanings}\n"
         return function
 
@@ -261,7 +267,7 @@ def show_options(options: type, defaults: Mapping[str, Any]) -> Callable[[Functi
 
 
 def as_utf8(text: Any, name: str) -> bytes:
-    r"""The bytes of a text, of which `name` says which one it is: `str` as UTF-8, `bytes` as they are.
+    r"""Return the bytes of a text: `str` as UTF-8, `bytes` unchanged. `name` describes the text in messages.
 
     >>> as_utf8("Zoë", "the text")
     b'Zo\xc3\xab'
@@ -274,6 +280,6 @@ def as_utf8(text: Any, name: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise TextError(
-            f"{name} has no UTF-8 form: {text[error.start]!r} at character {error.start} is a lone surrogate. "
+            f"{name} cannot be encoded as UTF-8: {text[error.start]!r} at character {error.start} is a lone surrogate. "
             f"Pass bytes, such as text.encode('utf-8', 'surrogatepass')."
         ) from None

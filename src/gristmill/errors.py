@@ -1,42 +1,42 @@
-"""Every error Gristmill raises, in one tree.
+"""All errors that Gristmill raises, in one tree.
 
-Each is also the built-in exception a caller would expect, so `except ValueError` and `except OSError` keep working.
+Each error is also a subclass of the built-in exception shown, so `except ValueError` and `except OSError` work.
 
     GristmillError
-    ├── OptionError            (ValueError)    an argument outside its range: num_threads, memory_limit, tie_break, …
-    │   ├── VocabSizeError                     vocab_size cannot hold what it must, or is larger than what there is
-    │   ├── PatternError                       an unknown pattern name, or a regular expression that does not compile
-    │   └── SpecialTokenError                  an empty, repeated or unknown special; one spelled out in user text
-    ├── CorpusError            (ValueError)    a corpus that cannot be read as one
-    │   ├── EmptyCorpusError                   there is nothing to learn from
-    │   ├── TextError                          a `str` without a UTF-8 form (lone surrogates)
+    ├── OptionError            (ValueError)    an argument is out of range: num_threads, memory_limit, tie_break, …
+    │   ├── VocabSizeError                     vocab_size is too small for its tokens, or larger than the tokenizer
+    │   ├── PatternError                       unknown pattern name, or a regular expression that does not compile
+    │   └── SpecialTokenError                  empty, repeated or unknown special token, or one found in user text
+    ├── CorpusError            (ValueError)    the corpus cannot be read
+    │   ├── EmptyCorpusError                   the corpus has no text to learn from
+    │   ├── TextError                          a `str` that cannot be encoded as UTF-8 (lone surrogates)
     │   └── DamagedInputError                  a file that cannot be read to its end; `.path`, `.offset`
     │       ├── TruncatedInputError (EOFError) a compressed or columnar file that ends too early
-    │       └── CorruptInputError              a file whose bytes are damaged, by its own checksums or its syntax
-    ├── FormatError            (ValueError)    a file that is not what it should be
-    │   ├── TokenizerFormatError
-    │   ├── WordsFormatError
+    │       └── CorruptInputError              a file that fails its own checksums or has invalid syntax
+    ├── FormatError            (ValueError)    a file in the wrong format, or damaged
+    │   ├── TokenizerFormatError               a malformed tokenizer file
+    │   ├── WordsFormatError                   a malformed file of counted words
     │   ├── ShardsFormatError                  a folder of shards that is unfinished, damaged or edited
-    │   └── CheckpointError                    a checkpoint or run that is damaged, foreign or does not fit
-    ├── UnknownTokenError      (KeyError)      no token with this id, no id for these bytes
-    ├── InputChangedError      (OSError)       a file that changed while it was read
-    ├── RemoteInputError       (OSError)       a URL that its file system cannot list, open or read
-    ├── ShardsMismatchError    (FileExistsError)  shards that are there were made from something else
-    ├── MissingPackageError    (ImportError)   an optional package that is not installed; the message names its extra
-    ├── MemoryLimitError       (MemoryError)   memory_limit cannot hold even the result
-    ├── CountOverflowError     (OverflowError) counts that together pass 2^63 - 1
-    ├── PieceTimeoutError      (TimeoutError)  a user's pattern that does not come to an end on some document
-    ├── TrainingError          (RuntimeError)  a model that cannot be trained as asked
-    │   └── NotFiniteError                     a loss, gradient, weight or logit that is NaN or infinite
-    └── WorkerError            (RuntimeError)  a worker process that died
+    │   └── CheckpointError                    a checkpoint or run folder that is damaged or does not match the run
+    ├── UnknownTokenError      (KeyError)      no token with this id, or no id for these bytes
+    ├── InputChangedError      (OSError)       a file changed while it was read
+    ├── RemoteInputError       (OSError)       a URL cannot be listed, opened or read
+    ├── ShardsMismatchError    (FileExistsError)  existing shards were made from other inputs or options
+    ├── MissingPackageError    (ImportError)   an optional package is not installed; the message names its extra
+    ├── MemoryLimitError       (MemoryError)   the result does not fit in memory_limit
+    ├── CountOverflowError     (OverflowError) the sum of the counts exceeds 2^63 - 1
+    ├── PieceTimeoutError      (TimeoutError)  a user's pattern takes too long on a document
+    ├── TrainingError          (RuntimeError)  the model cannot be trained with these settings
+    │   └── NotFiniteError                     a loss, gradient, weight or logit is NaN or infinite
+    └── WorkerError            (RuntimeError)  a worker process died
 
     EarlyStopWarning           (UserWarning)   no pair was left to merge before vocab_size was reached
-    SlowPatternWarning         (UserWarning)   a pattern without a native matcher: worker processes run it, slower
-    SkippedInputWarning        (UserWarning)   inputs left out: unreadable (on_error="skip"), or of an unknown suffix
-    FormatWarning              (UserWarning)   something of a tokenizer that a file does not hold, or is not applied
+    SlowPatternWarning         (UserWarning)   the pattern has no native matcher and runs in slower worker processes
+    SkippedInputWarning        (UserWarning)   inputs were skipped: unreadable (on_error="skip") or unknown suffix
+    FormatWarning              (UserWarning)   a tokenizer file omits something, or a setting in it is not applied
 
-A missing or unreadable file is the `OSError` of the operating system: FileNotFoundError, PermissionError,
-IsADirectoryError. Ctrl-C is KeyboardInterrupt.
+A missing or unreadable file raises the `OSError` of the operating system: FileNotFoundError, PermissionError or
+IsADirectoryError. Ctrl-C raises KeyboardInterrupt.
 """
 
 import sys
@@ -78,44 +78,49 @@ __all__ = [
 
 
 class GristmillError(Exception):
-    """The root of the tree: catches everything that Gristmill itself raises."""
+    """Base class of all errors that Gristmill raises."""
 
 
 class OptionError(GristmillError, ValueError):
-    """An argument outside its range."""
+    """An argument is out of range, or does not apply."""
 
 
 class VocabSizeError(OptionError):
-    """`vocab_size` cannot hold what it must, or is larger than what there is."""
+    """`vocab_size` is too small for the tokens it must hold, or larger than the tokenizer."""
 
 
 class PatternError(OptionError):
-    """An unknown pattern name, or a regular expression that does not compile."""
+    """The pattern name is unknown, or the regular expression does not compile."""
 
 
 class SpecialTokenError(OptionError):
-    """A special token that is empty, repeated or unknown, or spelled out in text that may not hold it."""
+    """A special token is empty, repeated or unknown, or occurs in text where it is not allowed."""
 
 
 class CorpusError(GristmillError, ValueError):
-    """A corpus that cannot be read as one."""
+    """The corpus cannot be read."""
 
 
 class EmptyCorpusError(CorpusError):
-    """A corpus in which there is nothing to learn from."""
+    """The corpus has no text to learn from."""
 
 
 class TextError(CorpusError):
-    """A `str` without a UTF-8 form: it holds lone surrogates."""
+    """A `str` cannot be encoded as UTF-8 because it holds lone surrogates."""
 
 
 class DamagedInputError(CorpusError):
-    """A file of a corpus that cannot be read to its end; `path` and `offset` say where."""
+    """A file of the corpus cannot be read to its end.
+
+    Attributes:
+        path: Path or URL of the file.
+        offset: Position of the damage, in bytes of the file as stored (compressed bytes for a compressed file).
+    """
 
     def __init__(self, message: str, *, path: str, offset: int) -> None:
         super().__init__(message)
         self.path = path
-        self.offset = offset  # bytes of the file as it lies on the disk
+        self.offset = offset
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuilt, (type(self), str(self), self.path, self.offset)
@@ -126,78 +131,78 @@ def _rebuilt(kind: type[DamagedInputError], message: str, path: str, offset: int
 
 
 class TruncatedInputError(DamagedInputError, EOFError):
-    """A compressed or columnar file that ends before its end; `path` and `offset` say where."""
+    """A compressed or columnar file ends too early; `path` and `offset` give the position."""
 
 
 class CorruptInputError(DamagedInputError):
-    """A file whose bytes are damaged, by its own checksums or its syntax; `path` and `offset` say where."""
+    """A file fails its own checksums or has invalid syntax; `path` and `offset` give the position."""
 
 
 class FormatError(GristmillError, ValueError):
-    """A file that is not what it should be."""
+    """A file has the wrong format, or is damaged."""
 
 
 class TokenizerFormatError(FormatError):
-    """A malformed tokenizer file, or merges that no training run can give."""
+    """A tokenizer file is malformed, or its merges cannot come from BPE training."""
 
 
 class WordsFormatError(FormatError):
-    """A malformed file of counted words."""
+    """A file of counted words is malformed."""
 
 
 class ShardsFormatError(FormatError):
-    """A folder of shards that is unfinished, damaged or edited."""
+    """A folder of shards is unfinished, damaged or edited."""
 
 
 class CheckpointError(FormatError):
-    """A checkpoint, or the folder of a run, that is damaged, foreign or does not fit what it is used for."""
+    """A checkpoint or run folder is damaged, or does not match the run that uses it."""
 
 
 class UnknownTokenError(GristmillError, KeyError):
     """No token with this id, or no id for these bytes."""
 
-    # KeyError prints the repr of its argument, which would put the whole message in quotes.
+    # KeyError.__str__ returns the repr of its argument, which would put the message in quotes.
     __str__ = Exception.__str__
 
 
 class InputChangedError(GristmillError, OSError):
-    """A file that grew, shrank or was replaced while it was read."""
+    """A file grew, shrank or was replaced while it was read."""
 
 
 class RemoteInputError(GristmillError, OSError):
-    """A URL that its file system cannot list, open or read; the message has the URL and the cause."""
+    """A URL cannot be listed, opened or read; the message has the URL and the cause."""
 
 
 class ShardsMismatchError(GristmillError, FileExistsError):
-    """The shards that are already there were made by another tokenizer, from other inputs or with other options."""
+    """The existing shards were made with another tokenizer, other inputs or other options."""
 
 
 class MissingPackageError(GristmillError, ImportError):
-    """An optional package that is not installed, or cannot be imported; the message says how to install it."""
+    """An optional package is not installed or cannot be imported; the message has the install command."""
 
 
 class MemoryLimitError(GristmillError, MemoryError):
-    """`memory_limit` cannot hold even the result."""
+    """The result does not fit in `memory_limit`."""
 
 
 class CountOverflowError(GristmillError, OverflowError):
-    """Counts of words or pairs that together pass 2^63 - 1."""
+    """The sum of the counts of words or pairs exceeds 2^63 - 1."""
 
 
 class PieceTimeoutError(GristmillError, TimeoutError):
-    """A user's pattern that does not come to an end on some document."""
+    """A user's pattern takes too long on a document."""
 
 
 class TrainingError(GristmillError, RuntimeError):
-    """A model that cannot be trained as asked."""
+    """The model cannot be trained with these settings."""
 
 
 class NotFiniteError(TrainingError):
-    """A loss, a gradient, a weight or a logit that is not a number, or infinite."""
+    """A loss, gradient, weight or logit is NaN or infinite."""
 
 
 class WorkerError(GristmillError, RuntimeError):
-    """A worker process that died before it answered."""
+    """A worker process died before it returned its result."""
 
 
 class EarlyStopWarning(UserWarning):
@@ -205,21 +210,21 @@ class EarlyStopWarning(UserWarning):
 
 
 class SkippedInputWarning(UserWarning):
-    """Inputs that were left out: unreadable ones, as on_error="skip" asks, or files of a folder by their suffix."""
+    """Inputs were skipped: unreadable ones with `on_error="skip"`, or files in a folder with an unknown suffix."""
 
 
 class SlowPatternWarning(UserWarning):
-    """A pattern without a native matcher: worker processes run it through the `regex` module, slower."""
+    """The pattern has no native matcher, so worker processes run it with the `regex` module, which is slower."""
 
 
 class FormatWarning(UserWarning):
-    """Something of a tokenizer that the file written does not hold, or that the file read asks for and is not done."""
+    """The written tokenizer file omits something, or a setting in the file that was read is not applied."""
 
 
 def warn_user(message: str, category: type[Warning]) -> None:
-    """Warn at the line that called into this package, however deep the caller is in it."""
+    """Issue a warning that points at the line outside this package that led to it."""
     depth = 1
-    # functools: a cached property that is read for the first time.
+    # functools is skipped because a cached property computes its value from there.
     while sys._getframe(depth).f_globals.get("__name__", "").partition(".")[0] in (__package__, "functools"):
         depth += 1
     warnings.warn(message, category, stacklevel=depth + 1)

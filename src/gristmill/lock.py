@@ -1,4 +1,4 @@
-"""Locks of files and folders that end with the process that holds them, however it ends."""
+"""Locks on files and folders. The system releases them when the process ends, however it ends."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 
 __all__ = ["create_and_lock", "lock_file"]
 
-# What systems answer that cannot lock a folder: some network file systems, and some mounted without locks.
+# Errors of file systems that cannot lock a folder, such as some network file systems or those mounted without locks.
 _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL, errno.EBADF}
 SHARDS_REASON = "Another process is writing shards here"
 
 
 def create_and_lock(folder: Path, *, reason: str = SHARDS_REASON) -> tuple[int, bool]:
-    """The folder, open and locked, and whether it was made here.
+    """Create the folder if needed and lock it. Returns its descriptor, and whether it was created.
 
-    Closing it, or the end of the process, however it ends, releases the lock.
+    Closing the descriptor, or the end of the process, releases the lock.
     """
     while True:
         is_new = False
@@ -27,13 +27,13 @@ def create_and_lock(folder: Path, *, reason: str = SHARDS_REASON) -> tuple[int, 
         try:
             descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0))
         except FileNotFoundError:
-            continue  # the process that had it has failed, and removed it
+            continue  # another process has removed the folder after a failure
         try:
             lock_file(descriptor, folder, reason=reason)
             if os.path.samestat(os.fstat(descriptor), os.lstat(folder)):
                 return descriptor, is_new
         except FileNotFoundError:
-            pass  # likewise, between our two steps
+            pass  # the same, between open and lstat
         except BaseException:
             os.close(descriptor)
             raise
@@ -41,7 +41,10 @@ def create_and_lock(folder: Path, *, reason: str = SHARDS_REASON) -> tuple[int, 
 
 
 def lock_file(descriptor: int, path: Path, *, reason: str = SHARDS_REASON) -> bool:
-    """Lock an open file or folder; False on a system that cannot. `BlockingIOError`: another process has the lock."""
+    """Lock an open file or folder. Returns False if the system cannot lock it.
+
+    Raises BlockingIOError if another process has the lock.
+    """
     try:
         import fcntl
     except ImportError:

@@ -1,4 +1,4 @@
-"""Objects as notebooks show them: a small table of HTML."""
+"""HTML tables that notebooks show for objects."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["html_table", "shortened"]
 
 
 def html_table(title: str, rows: Sequence[tuple[str, str]]) -> str:
-    """A table of names and values under a title, as `_repr_html_` returns it.
+    """Return an HTML table of names and values with a title, for `_repr_html_`.
 
-    Everything is escaped: a value may hold text of a corpus, which must not become part of the page.
+    All text is escaped, because a value may contain text of a corpus, which must not become markup.
 
     >>> html_table("Words", [("distinct", "<3>")])
     '<table><caption>Words</caption><tr><th>distinct</th><td>&lt;3&gt;</td></tr></table>'
@@ -21,7 +21,7 @@ def html_table(title: str, rows: Sequence[tuple[str, str]]) -> str:
 
 
 def shortened(text: str, num_characters: int = 40) -> str:
-    """`text`, or its beginning and an ellipsis where it is longer than `num_characters`.
+    """Return `text`, cut to `num_characters` with an ellipsis if it is longer.
 
     >>> shortened("abcdef", 4)
     'abc…'

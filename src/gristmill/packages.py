@@ -1,4 +1,4 @@
-"""Packages that not every installation has: imported when first needed, with one line that says how to install them."""
+"""Optional packages: imported when first needed. The error for a missing one has the install command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from gristmill.errors import MissingPackageError
 
-# What to pass to `pip install`, by the name that is imported.
+# Argument of `pip install`, by import name.
 EXTRAS = {
     "backports": "gristmill[data]",
     "fsspec": "gristmill[data]",
@@ -29,7 +29,7 @@ EXTRAS = {
     "tokenizers": "tokenizers",
     "trackio": "trackio",
 }
-# The names on PyPI that differ from the names that are imported.
+# Names on PyPI, where they differ from the import name.
 DISTRIBUTIONS = {
     "backports": "backports.zstd",
     "lightning_fabric": "pytorch-lightning",
@@ -39,20 +39,20 @@ DISTRIBUTIONS = {
 
 
 def load_package(name: str, *, needed_by: str) -> Any:
-    """Import the module `name` and return it, or raise `MissingPackageError` naming what needs it and its extra."""
+    """Import the module `name` and return it. Raises MissingPackageError with `needed_by` and the install command."""
     with packages_for(needed_by):
         return importlib.import_module(name)
 
 
 def require_packages(needed_by: str, *names: str) -> None:
-    """Raise `MissingPackageError` for the first of the modules that cannot be imported."""
+    """Raise MissingPackageError for the first of the modules that cannot be imported."""
     for name in names:
         load_package(name, needed_by=needed_by)
 
 
 @contextlib.contextmanager
 def packages_for(needed_by: str) -> Iterator[None]:
-    """Turn the failed import of an optional package inside the block into a `MissingPackageError`.
+    """Turn a failed import of an optional package in the block into a MissingPackageError.
 
     needed_by: the subject of the message, such as "gm.lm.train" or "a .zst file".
     """
@@ -78,10 +78,10 @@ def _message(needed_by: str, package: str, error: ImportError) -> str:
 
 
 def lazy_attribute(package: str, name: str, places: Mapping[str, str]) -> object:
-    """What `__getattr__` of a package returns for the name of something in one of its modules, which it imports.
+    """Import and return the attribute `name` of a package, for the `__getattr__` of the package.
 
-    places: by name, its module inside the package; "module:attribute" if it has another name there, "module:" for the
-        module itself.
+    places: module of each name inside the package; "module:attribute" if the attribute has another name there,
+        "module:" for the module itself.
     """
     if name not in places:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Figures of a run: what each stage did and how long it took."""
+"""Profile of a run: time, counts and memory of each stage."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ __all__ = ["Clock", "Profile", "Stage", "TaskTime"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One row of the table; a figure that means nothing for a stage is None."""
+    """One stage of a run. A number that does not apply to the stage is None."""
 
-    stage: str  # "count" | "join" | "setup" | "merge"; of a corpus "read" | "find" | "encode" | "write" | "sync"
+    # Training: "count", "join", "setup", "merge". Encoding a corpus: "read", "find", "encode", "write", "sync".
+    stage: str
     seconds: float
     num_bytes: int | None = None  # corpus bytes read
     num_words: int | None = None  # distinct pieces
-    num_pieces: int | None = None  # pieces, every occurrence
-    num_symbols: int | None = None  # bytes of all distinct words: what the merge loop starts from
+    num_pieces: int | None = None  # all pieces, including repeats
+    num_symbols: int | None = None  # bytes of all distinct words, where the merge loop starts
     num_pairs: int | None = None
     num_rounds: int | None = None
     num_merges: int | None = None
@@ -33,31 +34,46 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTime:
-    """How long one task of a job took, and where it ran."""
+    """Time of one task of a job, and where the task ran."""
 
     stage: str  # "count" | "merge" | "encode" | "assemble"
     number: int
-    node: str  # the machine
-    worker: str  # the process or thread on it
+    node: str  # machine
+    worker: str  # process or thread on that machine
     seconds: float
-    num_bytes: int  # of the inputs, or of what was made of them
-    attempts: int  # 1 unless a worker died, its files were damaged, or it was slow and begun a second time
-    is_reused: bool  # an earlier run had done it
+    num_bytes: int  # size of the task's inputs or outputs
+    attempts: int  # more than 1 if a worker died, its files were damaged, or a slow task was started a second time
+    is_reused: bool  # an earlier run had completed this task
     peak_memory_bytes: int | None = None  # of the process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Profile:
-    """The stages of one run, in order, and the most memory the process has had since it started.
+    """Time and memory of one run, by stage.
 
-    Times are wall time inside the core; `seconds` is that of the whole call, so the difference is Python's share.
+    The times of the stages are wall-clock time in the native core. `seconds` is the time of the whole call, so the
+    difference is the time spent in Python.
+
+    Attributes:
+        stages: The stages in the order in which they ran, each with `stage`, `seconds` and its counts.
+        seconds: Wall-clock time of the whole call.
+        num_threads: Number of threads used.
+        peak_memory_bytes: Largest resident memory of the process since it started. None if the system does not report
+            it.
+        tasks: Time of each task, if an executor other than "local" ran the job.
+
+    Examples:
+        >>> import gristmill as gm
+        >>> profile = gm.train_tokenizer(["low low low lower lowest"], vocab_size=261, progress=None).profile
+        >>> [stage.stage for stage in profile.stages]
+        ['count', 'join', 'setup', 'merge']
     """
 
     stages: tuple[Stage, ...]
     seconds: float
     num_threads: int
     peak_memory_bytes: int | None
-    tasks: tuple[TaskTime, ...] = ()  # of a job whose parts were run by an executor
+    tasks: tuple[TaskTime, ...] = ()
 
     def __repr__(self) -> str:
         stages = ", ".join(f"{stage.stage} {stage.seconds:.2f}" for stage in self.stages)
@@ -81,7 +97,7 @@ def _threads(number: int) -> str:
 
 
 class Clock:
-    """Seconds by stage of a run whose stages take turns; the times of several threads add up."""
+    """Seconds per stage of a run whose stages alternate. The times of several threads add up."""
 
     def __init__(self, *stages: str) -> None:
         self._began = time.perf_counter()
@@ -89,25 +105,25 @@ class Clock:
 
     @property
     def total_seconds(self) -> float:
-        """Since the clock was made."""
+        """Seconds since the clock was created."""
         return time.perf_counter() - self._began
 
     @contextmanager
     def measure(self, stage: str) -> Iterator[None]:
-        """Add the time that the `with` block takes."""
+        """Add the time of the `with` block to `stage`."""
         began = time.perf_counter()
         yield
         self.seconds[stage] += time.perf_counter() - began
 
     def stages(self, **figures: int) -> tuple[Stage, ...]:
-        """The rows of a profile, each with these figures."""
+        """Return one `Stage` per stage, each with these numbers."""
         return tuple(Stage(stage=stage, seconds=seconds, **figures) for stage, seconds in self.seconds.items())
 
 
 def peak_memory_bytes() -> int | None:
-    """The largest resident size this process has had, or None where the system does not tell."""
+    """Return the peak resident memory of this process, or None if the system does not report it."""
     try:
-        # Not ru_maxrss, which a process inherits from the one that started it.
+        # Not ru_maxrss, which a process inherits from its parent.
         status = Path("/proc/self/status").read_text()
         return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
     except (OSError, StopIteration):

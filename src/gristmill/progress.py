@@ -1,12 +1,12 @@
-"""Progress: what the core reports ten times a second, as bars, JSON lines or calls of your own function.
+"""Progress of a run, reported ten times per second as bars, JSON lines or calls of a function.
 
-| progress | gives |
+| progress | effect |
 |---|---|
-| `"auto"` | bars on a terminal or in a notebook once the work has lasted half a second, otherwise silence |
-| `"bar"` | bars on stderr, always |
-| `"jsonl"` | one JSON object a line on stderr, for machines |
-| a callable | it is called with a `Progress`; what it raises cancels the work |
-| `None` | silence, at no cost: the core has nobody to call |
+| `"auto"` | bars on a terminal or in a notebook, once the run has taken half a second; otherwise silent |
+| `"bar"` | bars on stderr |
+| `"jsonl"` | one JSON object per line on stderr |
+| a callable | called with a `Progress`; an exception that it raises cancels the run |
+| `None` | silent, at no cost: the core makes no calls |
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from gristmill.errors import OptionError
 
 __all__ = ["OnProgress", "Progress", "ProgressOption", "open_progress"]
 
-# (stage, done, total), and for the encoding of a corpus also initial=, tokens=, files= and num_files=; for the tasks of
-# an executor initial=, parts=, num_parts=, retries=, reused= and copies=.
+# Arguments: (stage, done, total). Encoding a corpus adds initial=, tokens=, files= and num_files=; the tasks of an
+# executor add initial=, parts=, num_parts=, retries=, reused= and copies=.
 OnProgress: TypeAlias = Callable[..., object]
 ProgressOption: TypeAlias = "Literal['auto', 'bar', 'jsonl'] | Callable[[Progress], object] | None"
 
-# Most runs on small corpora end sooner; a bar that only flashes up is noise, and importing tqdm takes 60 ms.
+# Most runs on small corpora end sooner. A bar that only flashes up is noise, and importing tqdm takes 60 ms.
 AUTO_DELAY_SECONDS = 0.5
 
-# The core says only that it is setting up, not how far it is.
+# The core reports that it is setting up, but not how far it is.
 _SETUP_BAR = "{l_bar}{bar}| [{elapsed}{postfix}]"
 
 _UNITS = {
@@ -45,30 +45,57 @@ _UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One report: how far a stage is, how fast, and what the process uses meanwhile."""
+    """One progress report: how far a stage is, its speed, and the CPU and memory in use.
 
-    stage: str  # "count" | "spill" | "join" | "setup" | "merge" | "encode" | "assemble" | "verify"
+    Attributes:
+        stage: "count", "spill", "join", "setup", "merge", "encode", "assemble" or "verify".
+        done: Units done so far.
+        total: Units in all; 0 if unknown.
+        unit: "bytes", "symbols" or "merges".
+        seconds: Time since the stage began.
+        rate: Units per second since the stage began.
+        resident_bytes: Resident memory, including worker processes. None if the system does not report it.
+        cpu_percent: CPU use since the previous report, including worker processes. 100 is one busy core.
+        initial: Units that an earlier, resumed run had done.
+        tokens: Tokens encoded so far in this run. Only while a corpus is encoded.
+        files: Files done so far. Only while a corpus is encoded.
+        num_files: Files in all. Only while a corpus is encoded.
+        parts: Tasks of this stage that are done. Only with an executor that runs tasks.
+        num_parts: Tasks of this stage in all.
+        retries: Tasks that ran again because a worker died or a file was damaged.
+        reused: Tasks, out of `parts`, that an earlier run had done.
+        copies: Slow tasks that were started a second time on another worker.
+
+    Examples:
+        >>> import gristmill as gm
+        >>> reports = []
+        >>> tok = gm.train_tokenizer(["low low low lower lowest"], vocab_size=261, progress=reports.append)
+        >>> reports[-1].stage, reports[-1].done, reports[-1].total, reports[-1].unit
+        ('merge', 4, 4, 'merges')
+    """
+
+    stage: str
     done: int
-    total: int  # 0 where it is not known
-    unit: str  # "bytes" | "symbols" | "merges"
-    seconds: float  # since the stage began
-    rate: float  # units a second since the stage began
-    resident_bytes: int | None  # worker processes included; None where the system does not tell
-    cpu_percent: float  # 100 is one busy core; since the report before, worker processes included
-    initial: int = 0  # done by an earlier run that this one goes on with
-    tokens: int | None = None  # made so far in this run, while a corpus is encoded
-    files: int | None = None  # of it that are done
+    total: int
+    unit: str
+    seconds: float
+    rate: float
+    resident_bytes: int | None
+    cpu_percent: float
+    initial: int = 0
+    tokens: int | None = None
+    files: int | None = None
     num_files: int | None = None
-    parts: int | None = None  # tasks of this stage that are done, where an executor runs them
+    parts: int | None = None
     num_parts: int | None = None
-    retries: int | None = None  # tasks that ran again: a worker died, or a file was damaged
-    reused: int | None = None  # of `parts`, those that an earlier run had done
-    copies: int | None = None  # slow tasks that were begun a second time on another worker
+    retries: int | None = None
+    reused: int | None = None
+    copies: int | None = None
 
 
 @contextlib.contextmanager
 def open_progress(progress: Any = "auto") -> Iterator[OnProgress | None]:
-    """What to give the core as `on_progress`: a function (stage, done, total), or None for silence.
+    """Yield the `on_progress` argument of the core: a function (stage, done, total), or None for no reports.
 
     >>> reports = []
     >>> with open_progress(reports.append) as on_progress:
@@ -102,7 +129,7 @@ def _someone_is_watching() -> bool:
 
 
 def _unless_it_fails(show: Callable[..., object]) -> Callable[..., None]:
-    """`show`, but a stderr that cannot be written to, such as one on a full disk, does not end hours of work."""
+    """Return `show` without its write errors: a stderr on a full disk must not end hours of work."""
 
     def shown(*arguments: object) -> None:
         with contextlib.suppress(OSError, ValueError):
@@ -116,7 +143,7 @@ def _print_json(report: Progress) -> None:
 
 
 class _Meter:
-    """Turns the core's three numbers into a `Progress` and hands it on."""
+    """Turns the core's reports into `Progress` objects and passes them to `show`."""
 
     def __init__(self, show: Callable[[Progress], object]) -> None:
         self._show = show
@@ -136,7 +163,7 @@ class _Meter:
     ) -> None:
         now = time.perf_counter()
         if stage != self._stage:
-            # The first report of a stage comes when it is already under way; it began where the one before ended.
+            # The first report of a stage comes after it began; the stage began at the last report of the one before.
             self._stage, self._stage_began = stage, self._reported
         seconds = now - self._stage_began
         self._measure_cpu(now)
@@ -158,21 +185,21 @@ class _Meter:
 
     def _measure_cpu(self, now: float) -> None:
         elapsed = now - self._reported
-        if elapsed < 0.02:  # clocks tick too coarsely for a share of so short a time
+        if elapsed < 0.02:  # CPU clocks are too coarse for a percentage over so short a time
             return
-        used = cpu_seconds()  # of all threads and workers, so that four busy ones are 400 %
+        used = cpu_seconds()  # of all threads and workers: four busy ones are 400 %
         self._cpu_percent = 100 * max(0.0, used - self._cpu_seconds) / elapsed
         self._cpu_seconds = used
 
 
-# The ids of the worker processes that run now: whoever starts one adds it, and takes it out when it has ended.
+# Process ids of the running workers. The code that starts a worker adds its id, and removes it when the worker ends.
 running_workers: set[int] = set()
 
 
 def cpu_seconds() -> float:
-    """The CPU time that this process, its worker processes and the children that have ended have used.
+    """Return the CPU time used by this process, its worker processes and its finished children.
 
-    Where the system has no /proc, that of a worker is added when it ends.
+    On a system without /proc, the time of a worker is added when it ends.
     """
     times = os.times()
     ended = times.children_user + times.children_system
@@ -182,7 +209,7 @@ def cpu_seconds() -> float:
 def _cpu_seconds_of(process: int) -> float:
     try:
         with open(f"/proc/{process}/stat", "rb") as file:  # noqa: PTH123  ten times a second
-            # The name of the program comes second, in parentheses, and may hold anything.
+            # The program name is the second field, in parentheses, and may contain any character.
             fields = file.read().rpartition(b")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError, AttributeError):
@@ -190,7 +217,7 @@ def _cpu_seconds_of(process: int) -> float:
 
 
 def resident_bytes(process: int | str = "self") -> int | None:
-    """The memory that this process, or another one, holds now; None where the system does not tell."""
+    """Return the resident memory of this or another process; None if the system does not report it."""
     try:
         with open(f"/proc/{process}/statm", "rb") as file:  # noqa: PTH123  ten times a second
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -204,11 +231,11 @@ def _resident_bytes_of_all() -> int | None:
 
 
 class _Bars:
-    """One tqdm bar a stage."""
+    """One tqdm bar per stage."""
 
     def __init__(self, *, delay_seconds: float) -> None:
         self._visible_from = time.perf_counter() + delay_seconds
-        self._bars: dict[str, Any] = {}  # by stage, those still open
+        self._bars: dict[str, Any] = {}  # open bars by stage
 
     def show(self, report: Progress) -> None:
         bar = self._bars.get(report.stage)
@@ -222,8 +249,8 @@ class _Bars:
         bar.update(report.done - bar.n)
 
     def _close_others(self) -> None:
-        # A stage that has got somewhere but not to its end is only interrupted, and goes on in its own line afterwards.
-        # One that never said how far it was has ended, because another has begun.
+        # A stage that is partly done is only interrupted, and continues in its own line later. A stage that never
+        # reported progress has ended, because another one has begun.
         for stage, bar in list(self._bars.items()):
             if not 0 < bar.n < (bar.total or 0):
                 bar.n = bar.total or bar.n
@@ -263,7 +290,7 @@ def _new_bar(report: Progress) -> Any:
         dynamic_ncols=True,
         mininterval=0.05,
         miniters=0,
-        smoothing=0,  # the mean since the stage began: what the report will say too
+        smoothing=0,  # the mean rate since the stage began, as in the final report
         bar_format=_SETUP_BAR if report.stage == "setup" else None,
         file=sys.stderr,
     )
@@ -272,14 +299,14 @@ def _new_bar(report: Progress) -> Any:
 
 
 def bar_class() -> Any:
-    """The tqdm of a terminal or a notebook, without its watching thread."""
+    """Return the tqdm class for a terminal or a notebook, without its monitor thread."""
     if _in_notebook():
         from tqdm.auto import tqdm
     else:
         from tqdm import tqdm
 
     class Bar(tqdm):  # type: ignore[misc]
-        # The core reports steadily, and a thread would be in the way of fork().
+        # The core reports regularly, so no monitor is needed, and an extra thread makes fork() unsafe.
         monitor_interval = 0
 
     return Bar

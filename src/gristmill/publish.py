@@ -1,8 +1,8 @@
-"""Publish: a file appears under its name whole, or not at all.
+"""Write files atomically: a file appears under its name completely, or not at all.
 
-Written to `.NAME.tmp.PID.NUMBER` in the same folder, flushed to the disk, renamed, and the folder flushed: a crash, a
-full disk or Ctrl-C at any moment leaves the old file or the new one, never a part of either. The temporary file is
-removed when anything fails (short of SIGKILL).
+The data are written to `.NAME.tmp.PID.NUMBER` in the same folder and flushed to disk. Then the file is renamed and the
+folder flushed. A crash, a full disk or Ctrl-C leaves the old file or the new one, never a partial file. The temporary
+file is removed on any error except SIGKILL.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def publish(path: str | os.PathLike[str], *, overwrite: bool = True, durable: bool = True) -> Iterator[BinaryIO]:
-    """A binary file to write to, which is at `path` once the block has ended without an error.
+    """Yield a binary file to write to. It appears at `path` when the block ends without an error.
 
-    A symbolic link at `path` is replaced, not followed. With `overwrite=False` anything at `path` is FileExistsError.
-    With `durable=False` nothing is flushed to the disk: after a power failure the file may be empty, cut short or
-    missing, so its readers must compare its checksum.
+    A symbolic link at `path` is replaced, not followed. With `overwrite=False`, anything at `path` raises
+    FileExistsError. With `durable=False`, nothing is flushed to disk: after a power failure the file may be empty,
+    truncated or missing, so its readers must compare its checksum.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -36,10 +36,10 @@ def publish(path: str | os.PathLike[str], *, overwrite: bool = True, durable: bo
     mode = _check_target(target, overwrite)
     temporary = _temporary_name(target)
     try:
-        # Created inside the `try`: Ctrl-C may come at any moment after the file exists.
+        # The file is created inside the `try`, because Ctrl-C may come as soon as it exists.
         with os.fdopen(_create(temporary), "wb") as file:
             if mode is not None:
-                temporary.chmod(mode)  # whoever could not read the old file cannot read the new one
+                temporary.chmod(mode)  # the new file has the permissions of the old one
             yield file
             file.flush()
             if durable:
@@ -48,16 +48,16 @@ def publish(path: str | os.PathLike[str], *, overwrite: bool = True, durable: bo
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        # Errors of ours, such as InputChangedError, have no number, and a message that a file name would replace.
+        # Gristmill's own errors, such as InputChangedError, have no errno, and a file name would hide their message.
         if isinstance(error, OSError) and error.filename is None and error.errno is not None:
-            error.filename = str(target)  # a full disk does not say whose
+            error.filename = str(target)  # the error of a full disk has no file name
         raise
     if durable:
         flush_folder(target.parent)
 
 
 def _check_target(target: Path, overwrite: bool) -> int | None:
-    """The mode of the file that is to be replaced, if there is one; an error where `target` must not be written."""
+    """Return the mode of the file to replace, None if there is no file. Raises if `target` must not be written."""
     try:
         status = os.lstat(target)
     except FileNotFoundError:
@@ -65,7 +65,7 @@ def _check_target(target: Path, overwrite: bool) -> int | None:
             raise FileNotFoundError(errno.ENOENT, "No such folder to write to", str(target.parent)) from None
         return None
     if not overwrite:
-        raise FileExistsError(errno.EEXIST, "Is already there; choose another name or pass overwrite=True", str(target))
+        raise FileExistsError(errno.EEXIST, "Already exists; choose another name or pass overwrite=True", str(target))
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, "Is a directory; pass the name of a file", str(target))
     if stat.S_ISLNK(status.st_mode):
@@ -78,12 +78,12 @@ def _check_target(target: Path, overwrite: bool) -> int | None:
 def _move(temporary: Path, target: Path, overwrite: bool) -> None:
     if not overwrite:
         try:
-            os.link(temporary, target)  # unlike rename, it fails if somebody has written there meanwhile
+            os.link(temporary, target)  # unlike rename, this fails if another process has created the target
         except FileExistsError:
             _check_target(target, overwrite)
             raise
         except OSError:
-            _check_target(target, overwrite)  # a file system without links: the best that can be done
+            _check_target(target, overwrite)  # the file system has no hard links: check again, then rename
         else:
             temporary.unlink()
             return
@@ -91,8 +91,8 @@ def _move(temporary: Path, target: Path, overwrite: bool) -> None:
 
 
 def _temporary_name(target: Path) -> Path:
-    # A name may have 255 bytes; 50 characters of it leave room for ours. The random number makes the name ours alone,
-    # whatever other threads, hosts that share the folder or killed processes have written.
+    # A file name may have 255 bytes, so only 50 characters of the target's name are used. The random number avoids
+    # clashes with other threads, other hosts that share the folder, and files left by killed processes.
     return target.with_name(f".{target.name[:50]}.tmp.{os.getpid()}.{int.from_bytes(os.urandom(6))}")
 
 
@@ -101,7 +101,7 @@ def _create(path: Path) -> int:
 
 
 def flush_folder(folder: Path) -> None:
-    """Make the names in `folder` safe: a file that was renamed stays renamed."""
+    """Flush the names in `folder` to disk, so that a rename survives a power failure."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -109,7 +109,7 @@ def flush_folder(folder: Path) -> None:
         os.fsync(descriptor)
     except OSError as error:
         if error.errno != errno.EINVAL:  # some network file systems cannot flush a folder
-            error.filename = str(folder)  # the system does not say which
+            error.filename = str(folder)  # the system's error has no file name
             raise
     finally:
         os.close(descriptor)

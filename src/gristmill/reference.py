@@ -1,20 +1,20 @@
-r"""Byte-level BPE in plain Python: the algorithm, readable in one sitting, and the oracle of the tests.
+r"""Byte-level BPE in plain Python: a short, readable version of the algorithm, and the oracle of the tests.
 
-The fast core must give exactly what these functions give. Read them in this order:
+The fast core must return exactly the results of these functions. Read them in this order:
 
-1. `pretokenize` cuts a text into *pieces*; no merge ever crosses the edge of a piece.
+1. `pretokenize` cuts a text into *pieces*; no merge crosses the boundary of a piece.
 2. `count_words` counts equal pieces: a distinct piece with its count is a *word*.
 3. `learn_merges` is the naive training loop: count all adjacent pairs, merge the most frequent one, repeat.
-4. `learn_merges_incrementally` gives the same merges, but updates the counts instead of recounting.
-5. `encode` replays the merges on new text; `decode` looks the bytes up again.
+4. `learn_merges_incrementally` returns the same merges, but updates the counts instead of recounting.
+5. `encode` applies the merges to new text; `decode` looks up the bytes of each id.
 
 A worked example. The words of "low low low lower lowest", with their counts, are
 
     low 1   ␠low 2   ␠lower 1   ␠lowest 1
 
-(the space belongs to the word behind it). The pairs (l,o) and (o,w) both occur 5 times, more often than any other, so
-the tie-break decides. Under `greatest-bytes` that is (o,w), because "o" > "l". Now (l,ow) occurs 5 times and wins; then
-(␠,low) with 4; then (␠low,e) with 2:
+(the space belongs to the word after it). The pairs (l,o) and (o,w) both occur 5 times, more often than any other, so
+the tie-break decides. `greatest-bytes` picks (o,w), because "o" > "l". Now (l,ow) occurs 5 times and wins, then (␠,low)
+with 4, then (␠low,e) with 2:
 
 >>> words = count_words(["low low low lower lowest"])
 >>> words
@@ -23,16 +23,16 @@ the tie-break decides. Under `greatest-bytes` that is (o,w), because "o" > "l". 
 >>> merges
 [(b'o', b'w'), (b'l', b'ow'), (b' ', b'low'), (b' low', b'e')]
 
-Each merge made one new token: ids 0-255 are the bytes, 256 is "ow", 257 "low", 258 " low", 259 " lowe". New text is cut
-into pieces and the same merges are applied to each, the earliest first:
+Each merge creates one token: ids 0-255 are the bytes, 256 is "ow", 257 "low", 258 " low", 259 " lowe". To encode new
+text, cut it into pieces and apply the same merges to each piece, the earliest merge first:
 
 >>> encode("low lowers", merges)
 [257, 259, 114, 115]
 >>> decode([257, 259, 114, 115], merges)
 b'low lowers'
 
-Special tokens are hard boundaries: the text on either side of one is a document of its own, and no merge touches them.
-Their ids come last, behind those of the merges.
+Special tokens are hard boundaries: they separate documents, and no merge touches them. Their ids come after those of
+the merges.
 
 >>> encode("low<|end|>low", merges, special_tokens=["<|end|>"])
 [257, 260, 257]
@@ -61,16 +61,24 @@ __all__ = [
 ]
 
 Pair = tuple[bytes, bytes]
-Word = list[bytes]  # the tokens a word consists of, so far
+Word = list[bytes]  # the tokens that a word currently consists of
 
 
 def split_at_specials(text: bytes, special_tokens: Sequence[str]) -> list[bytes]:
-    """`text` cut at its special tokens: documents at even indices, the specials between them at odd ones.
+    """Return `text` split at its special tokens: documents at even indices, special tokens at odd indices.
 
-    Where one special begins inside or is the beginning of another, the leftmost wins, then the longest.
+    Where special tokens overlap, the leftmost wins, then the longest.
 
-    >>> split_at_specials(b"a<s>b<s><s2>", ["<s>", "<s2>"])
-    [b'a', b'<s>', b'b', b'<s>', b'', b'<s2>', b'']
+    Args:
+        text: The text to split.
+        special_tokens: Special tokens to split at.
+
+    Raises:
+        UnicodeEncodeError: A special token holds a lone surrogate.
+
+    Examples:
+        >>> split_at_specials(b"a<s>b<s><s2>", ["<s>", "<s2>"])
+        [b'a', b'<s>', b'b', b'<s>', b'', b'<s2>', b'']
     """
     if not special_tokens:
         return [text]
@@ -79,16 +87,24 @@ def split_at_specials(text: bytes, special_tokens: Sequence[str]) -> list[bytes]
 
 
 def pretokenize(document: bytes, pattern: str = "gpt2") -> Iterator[bytes]:
-    r"""The pieces of one document: the matches of `pattern`, and whatever text is left between them.
+    r"""Yield the pieces of one document: the matches of `pattern`, and the text between them.
 
-    Bytes that are not valid UTF-8 become one lone surrogate each (`surrogateescape`), which is neither letter, number
-    nor white space to the pattern, and become the same bytes again.
+    Each byte that is not valid UTF-8 becomes one lone surrogate (`surrogateescape`), which the pattern sees as neither
+    letter, number nor white space. It is turned back into the same byte in the piece.
 
-    >>> list(pretokenize("Héllo, it's  7\xff".encode("latin-1")))
-    [b'H', b'\xe9', b'llo', b',', b' it', b"'s", b' ', b' 7', b'\xff']
+    Args:
+        document: The text, as bytes.
+        pattern: A pattern name or a regular expression.
+
+    Raises:
+        PatternError: The name is unknown, or the regular expression does not compile.
+
+    Examples:
+        >>> list(pretokenize("Héllo, it's  7\xff".encode("latin-1")))
+        [b'H', b'\xe9', b'llo', b',', b' it', b"'s", b' ', b' 7', b'\xff']
     """
     pieces = [document.decode("utf-8", "surrogateescape")]
-    for expression in stages(resolve_pattern(pattern).regex):  # nearly always one
+    for expression in stages(resolve_pattern(pattern).regex):  # one expression, except for patterns with several stages
         pieces = [part for piece in pieces for part in _cut(piece, expression)]
     for piece in pieces:
         yield piece.encode("utf-8", "surrogateescape")
@@ -107,7 +123,20 @@ def _cut(text: str, expression: str) -> Iterator[str]:
 def count_words(
     texts: Iterable[str | bytes], *, pattern: str = "gpt2", special_tokens: Sequence[str] = ()
 ) -> dict[bytes, int]:
-    """How often each distinct piece occurs in `texts`, in the order in which they first occur."""
+    """Return how often each distinct piece occurs in `texts`, in order of first occurrence.
+
+    Args:
+        texts: The documents.
+        pattern: A pattern name or a regular expression.
+        special_tokens: Boundaries that no piece crosses. They are not counted.
+
+    Raises:
+        PatternError: The name is unknown, or the regular expression does not compile.
+
+    Examples:
+        >>> count_words(["low low low lower lowest"])
+        {b'low': 1, b' low': 2, b' lower': 1, b' lowest': 1}
+    """
     words: dict[bytes, int] = {}
     for text in texts:
         text = text.encode() if isinstance(text, str) else text
@@ -124,12 +153,22 @@ def learn_merges(
     tie_break: str = "greatest-bytes",
     max_token_bytes: int | None = None,
 ) -> list[Pair]:
-    """The first `num_merges` merges of `words`, by the naive loop; fewer when no pair is left.
+    """Return the first `num_merges` merges of `words` by the naive algorithm; fewer if no pair is left.
 
-    A pair that overlaps itself counts at every adjacent position and merges from left to right:
+    A pair that overlaps itself, such as (a,a) in "aaa", counts at every adjacent position and merges left to right.
 
-    >>> learn_merges({b"aaab": 1, b"xy": 1}, 2)
-    [(b'a', b'a'), (b'x', b'y')]
+    Args:
+        words: Words with their counts, in order of first occurrence.
+        num_merges: Maximum number of merges.
+        tie_break: "greatest-bytes", "smallest-ids", "huggingface" or "first-seen"; see `gristmill.train_tokenizer`.
+        max_token_bytes: Maximum length of a token. None: no limit.
+
+    Raises:
+        ValueError: `tie_break` is unknown.
+
+    Examples:
+        >>> learn_merges({b"aaab": 1, b"xy": 1}, 2)
+        [(b'a', b'a'), (b'x', b'y')]
     """
     tokens_of = [[bytes([byte]) for byte in word] for word in words]
     merges: list[Pair] = []
@@ -142,7 +181,7 @@ def learn_merges(
         if not counts:
             break
         most = max(counts.values())
-        # subtle: the dict is filled in text order, so the first of these is the pair that occurs first in the text
+        # subtle: the dict is filled in text order, so the first tied pair is the one that occurs first in the text
         best = _choose([pair for pair in counts if counts[pair] == most], tie_break, merges)
         merges.append(best)
         tokens_of = [merge_pair(tokens, best) for tokens in tokens_of]
@@ -150,7 +189,7 @@ def learn_merges(
 
 
 def merge_pair(tokens: Word, pair: Pair) -> Word:
-    """`tokens` with every occurrence of `pair` replaced by one token, from left to right.
+    """Return `tokens` with every occurrence of `pair` replaced by one token, left to right.
 
     >>> merge_pair([b"a", b"a", b"a", b"b"], (b"a", b"a"))
     [b'aa', b'a', b'b']
@@ -168,7 +207,7 @@ def merge_pair(tokens: Word, pair: Pair) -> Word:
 
 
 def _choose(tied: Sequence[Pair], tie_break: str, merges: Sequence[Pair]) -> Pair:
-    """The winner among pairs of equal count, given in the order in which they first occur in the text."""
+    """Return the winner among pairs with equal counts. `tied` is in order of first occurrence in the text."""
     if tie_break == "first-seen":
         return tied[0]
     if tie_break == "greatest-bytes":
@@ -177,15 +216,17 @@ def _choose(tied: Sequence[Pair], tie_break: str, merges: Sequence[Pair]) -> Pai
     if tie_break == "huggingface":
         id_of = {bytes([byte]): rank for rank, byte in enumerate(HUGGINGFACE_BYTE_ORDER)}
     elif tie_break != "smallest-ids":
-        raise ValueError(f"tie_break={tie_break!r} is not known")
-    # subtle: no two merges ever make the same bytes. Inside two equal stretches of text, each cut off from what is
-    # around it, the same merges happen; so both have become one token by the time that either has.
+        raise ValueError(
+            f"tie_break={tie_break!r} is not known. Pass greatest-bytes, smallest-ids, huggingface or first-seen."
+        )
+    # subtle: no two merges create the same bytes. The parts of a future token merge only with each other, so equal
+    # spans of text go through the same merges and become one token in the same round.
     id_of |= {left + right: 256 + i for i, (left, right) in enumerate(merges)}
     return min(tied, key=lambda pair: (id_of[pair[0]], id_of[pair[1]]))
 
 
-# Hugging Face shows bytes as printable characters and numbers them in the order of these: first the 188 bytes that are
-# printable in Latin-1 and stand for themselves, then the other 68, which are shown as U+0100 and following.
+# Hugging Face shows bytes as printable characters and assigns ids in the order of these characters: first the 188 bytes
+# that are printable in Latin-1 and map to themselves, then the other 68, which map to U+0100 and up.
 _PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
 HUGGINGFACE_BYTE_ORDER = _PRINTABLE + [byte for byte in range(256) if byte not in _PRINTABLE]
 
@@ -197,15 +238,25 @@ def learn_merges_incrementally(
     tie_break: str = "greatest-bytes",
     max_token_bytes: int | None = None,
 ) -> list[Pair]:
-    """The same merges as `learn_merges`, recounting only the words that hold the merged pair.
+    """Return the same merges as `learn_merges`, but recount only the words that contain the merged pair.
 
-    >>> words = count_words(["it was the best of times, it was the worst of times"])
-    >>> learn_merges_incrementally(words, 20) == learn_merges(words, 20)
-    True
+    Args:
+        words: As in `learn_merges`.
+        num_merges: As in `learn_merges`.
+        tie_break: As in `learn_merges`.
+        max_token_bytes: As in `learn_merges`.
+
+    Raises:
+        ValueError: `tie_break` is unknown.
+
+    Examples:
+        >>> words = count_words(["it was the best of times, it was the worst of times"])
+        >>> learn_merges_incrementally(words, 20) == learn_merges(words, 20)
+        True
     """
     tokens_of = [[bytes([byte]) for byte in word] for word in words]
     counts: dict[Pair, int] = {}
-    words_with: dict[Pair, set[int]] = {}  # may name words that have lost the pair since
+    words_with: dict[Pair, set[int]] = {}  # may include words that no longer contain the pair
     weights = list(words.values())
 
     def add_pairs_of(i: int, sign: int) -> None:
@@ -217,7 +268,7 @@ def learn_merges_incrementally(
                     del counts[pair], words_with[pair]
 
     def first_place(pair: Pair) -> tuple[int, int]:
-        """(word, position in it) of the first occurrence of `pair`."""
+        """Return (word, position in it) of the first occurrence of `pair`."""
         for i in sorted(words_with[pair]):
             for place, found in enumerate(pairwise(tokens_of[i])):
                 if found == pair:
@@ -251,10 +302,24 @@ def train(
     max_token_bytes: int | None = None,
     learn: Callable[..., list[Pair]] = learn_merges,
 ) -> list[Pair]:
-    """The merges of a vocabulary of `vocab_size`: 256 bytes, the merges, and the special tokens.
+    """Return the merges of a vocabulary with `vocab_size` tokens: 256 bytes, the merges and the special tokens.
 
-    >>> train(["aab aab"], 258)
-    [(b'a', b'b'), (b'a', b'ab')]
+    Args:
+        texts: The documents.
+        vocab_size: Number of tokens.
+        special_tokens: Boundaries that no piece crosses.
+        pattern: A pattern name or a regular expression.
+        tie_break: As in `learn_merges`.
+        max_token_bytes: As in `learn_merges`.
+        learn: `learn_merges` or `learn_merges_incrementally`.
+
+    Raises:
+        PatternError: The name is unknown, or the regular expression does not compile.
+        ValueError: `tie_break` is unknown.
+
+    Examples:
+        >>> train(["aab aab"], 258)
+        [(b'a', b'b'), (b'a', b'ab')]
     """
     words = count_words(texts, pattern=pattern, special_tokens=special_tokens)
     num_merges = vocab_size - 256 - len(special_tokens)
@@ -264,7 +329,21 @@ def train(
 def encode(
     text: str | bytes, merges: Sequence[Pair], *, pattern: str = "gpt2", special_tokens: Sequence[str] = ()
 ) -> list[int]:
-    """The ids of `text`: in each piece, the pair that was merged earliest in training is merged first."""
+    """Return the ids of `text`. In each piece, the pair that training merged earliest is merged first.
+
+    Args:
+        text: The text to encode.
+        merges: Merges from `learn_merges`.
+        pattern: The pattern that the merges were learned with.
+        special_tokens: Special tokens; each occurrence in `text` becomes its id.
+
+    Raises:
+        PatternError: The name is unknown, or the regular expression does not compile.
+
+    Examples:
+        >>> encode("low<|end|>", [(b"o", b"w"), (b"l", b"ow")], special_tokens=["<|end|>"])
+        [257, 258]
+    """
     rank_of = {pair: rank for rank, pair in enumerate(merges)}
     id_of = {bytes([byte]): byte for byte in range(256)}
     id_of |= {left + right: 256 + rank for (left, right), rank in rank_of.items()}
@@ -283,7 +362,20 @@ def encode(
 
 
 def decode(ids: Iterable[int], merges: Sequence[Pair], *, special_tokens: Sequence[str] = ()) -> bytes:
-    """The bytes of `ids`."""
+    """Return the bytes of `ids`.
+
+    Args:
+        ids: Ids from `encode`.
+        merges: The merges that `encode` used.
+        special_tokens: The special tokens that `encode` used.
+
+    Raises:
+        IndexError: An id is not in the vocabulary.
+
+    Examples:
+        >>> decode([257, 258], [(b"o", b"w"), (b"l", b"ow")], special_tokens=["<|end|>"])
+        b'low<|end|>'
+    """
     vocab = [bytes([byte]) for byte in range(256)]
     vocab += [left + right for left, right in merges]
     vocab += [special.encode() for special in special_tokens]

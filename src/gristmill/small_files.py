@@ -1,8 +1,8 @@
-"""Small files that a user names, or that lie in a folder a user names: read whole, within a limit, and parsed as JSON.
+"""Read small files from untrusted paths, up to a size limit, and parse them as JSON.
 
-Manifests, configs, records and tokenizers may come from anybody, and their paths may lead anywhere. A pipe without a
-writer blocks its reader, /dev/zero never ends, a file may be larger than memory, and JSON may be nested deeper than
-the parser's stack. Every such case is an error here, raised before memory is used up.
+Manifests, configs, records and tokenizers may come from anyone, and their paths may point to anything. A pipe without a
+writer blocks its reader, /dev/zero never ends, a file may be larger than memory, and JSON may be nested too deeply for
+the parser's stack. Each of these cases raises an error before memory runs out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gristmill.errors import GristmillError
 
 __all__ = ["parse_json", "read_json_lines", "read_small_file"]
 
-# A pipe is opened without waiting for its writer, and a terminal does not become ours.
+# Do not wait for the writer of a pipe, and do not make a terminal the controlling terminal.
 _FLAGS = os.O_RDONLY
 for _name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"):
     _FLAGS |= getattr(os, _name, 0)
@@ -35,21 +35,21 @@ def read_small_file(
     error: type[GristmillError],
     first_bytes: int | None = None,
 ) -> bytes:
-    """The content of a regular file; with `first_bytes`, only its beginning.
+    """Return the content of a regular file; with `first_bytes`, only its beginning.
 
-    A pipe, a device, more than `max_bytes` and a path that can be no file's are an `error` that says what the file is
-    and what it should be: `what`, such as "a manifest". A folder is IsADirectoryError.
+    Raises `error` for a pipe, a device, a file larger than `max_bytes` and an impossible file name. `what`, such as
+    "a manifest", is the expected kind of file in messages. A folder raises IsADirectoryError.
     """
     try:
         descriptor = os.open(path, _FLAGS)
-    except ValueError:  # a NUL byte, or a character that file names on this system cannot have
-        raise error(f"{os.fspath(path)!r}: no file can have this name.") from None
+    except ValueError:  # a NUL byte, or a character that is not allowed in file names on this system
+        raise error(f"{os.fspath(path)!r}: not a valid file name.") from None
     try:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, f"Is a folder; {what} is a file", os.fspath(path))
+            raise IsADirectoryError(errno.EISDIR, f"Is a folder; {what} must be a file", os.fspath(path))
         if not stat.S_ISREG(status.st_mode):
-            raise error(f"{os.fspath(path)}: is a pipe or device; {what} is a regular file.")
+            raise error(f"{os.fspath(path)}: is a pipe or device; {what} must be a regular file.")
         if status.st_size > max_bytes:
             raise _too_large(path, f"{status.st_size:,} bytes", what, max_bytes, error)
         wanted = max_bytes + 1 if first_bytes is None else min(first_bytes, max_bytes)
@@ -66,7 +66,7 @@ def read_small_file(
 
 
 def _read(descriptor: int, wanted: int, size: int) -> bytes:
-    """Up to `wanted` bytes. The size is only a hint: a file may grow meanwhile, and those of /proc have none."""
+    """Return up to `wanted` bytes. `size` is only a hint: the file may grow, and files in /proc report size 0."""
     blocks: list[bytes] = []
     got = 0
     while got < wanted and (block := os.read(descriptor, min(wanted - got, max(size - got, 0) + _BLOCK_BYTES))):
@@ -76,7 +76,7 @@ def _read(descriptor: int, wanted: int, size: int) -> bytes:
 
 
 def _too_large(path: Any, size: str, what: str, max_bytes: int, error: type[GristmillError]) -> GristmillError:
-    return error(f"{os.fspath(path)}: has {size}; {what} has at most {max_bytes:,}.")
+    return error(f"{os.fspath(path)}: has {size}; {what} may have at most {max_bytes:,}.")
 
 
 def parse_json(
@@ -88,11 +88,11 @@ def parse_json(
     unique_keys: bool = False,
     allow_nan: bool = False,
 ) -> Any:
-    """What the JSON text says; an `error` that names `source` for anything else.
+    """Return the value of a JSON text. Raises `error`, which names `source`, for anything else.
 
-    Stricter than `json.loads`: no NaN, no number beyond a float's range, only UTF-8. `max_items` bounds the values, and
-    with them the memory: `[],` takes 3 bytes in a file and 64 as a Python list. `unique_keys` refuses repeated keys;
-    `allow_nan` takes NaN and Infinity after all.
+    Stricter than `json.loads`: no NaN, no number beyond the range of a float, only UTF-8. `max_items` limits the number
+    of values, and so the memory: `[],` takes 3 bytes in a file and 64 as a Python list. `unique_keys` rejects repeated
+    keys. `allow_nan` accepts NaN and Infinity.
 
     >>> from gristmill.errors import FormatError
     >>> parse_json(b'{"step": 1}', source="a.json", error=FormatError)
@@ -100,7 +100,7 @@ def parse_json(
     """
     prefix = f"{source}: " if source else ""
     if max_items is not None and (num_items := count_items(data)) > max_items:
-        raise error(f"{prefix}holds {num_items:,} items; at most {max_items:,} are read.")
+        raise error(f"{prefix}has {num_items:,} items; at most {max_items:,} are allowed.")
     try:
         return json.loads(
             data.decode(),
@@ -108,22 +108,22 @@ def parse_json(
             parse_float=None if allow_nan else _finite,
             object_pairs_hook=_without_repeated_keys if unique_keys else None,
         )
-    except (ValueError, RecursionError) as failure:  # among the ValueErrors: an integer of more than 4,300 digits
-        raise error(f"{prefix}it is not JSON that can be read: {str(failure) or type(failure).__name__}") from None
+    except (ValueError, RecursionError) as failure:  # ValueError includes an integer of more than 4,300 digits
+        raise error(f"{prefix}it is not JSON: {str(failure) or type(failure).__name__}") from None
 
 
 def count_items(data: bytes) -> int:
-    """The number of values in a JSON text, or somewhat more."""
+    """Return an upper bound of the number of values in a JSON text."""
     return data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
 def read_json_lines(
     path: Path, *, what: str, max_bytes: int, error: type[GristmillError], skip_damaged: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """The objects of a file with one JSON object per line. A measure may be NaN.
+    """Yield the objects of a file with one JSON object per line. Numbers may be NaN.
 
-    A last line without a newline that is not whole is left out: it was being written, or its writer was interrupted.
-    Any other line that is not an object is an `error` with its number, or left out too (`skip_damaged`).
+    An incomplete last line is skipped: it is still being written, or its writer was interrupted. Any other line that is
+    not an object raises `error` with its number, or is skipped as well (`skip_damaged`).
     """
     lines = read_small_file(path, what=what, max_bytes=max_bytes, error=error).split(b"\n")
     for number, line in enumerate(lines, start=1):
@@ -146,16 +146,16 @@ def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(content) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"an object has the key {twice[:80]!r} twice.")
+        raise ValueError(f"an object has the key {twice[:80]!r} twice")
     return content
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"the number {text[:80]} is too large.")
+        raise ValueError(f"the number {text[:80]} is too large")
     return value
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"it holds {name}.")
+    raise ValueError(f"it contains {name}")

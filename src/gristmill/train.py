@@ -1,4 +1,4 @@
-"""From a corpus to a tokenizer, through count, merge and tokenizer: `train_tokenizer` and `extend_tokenizer`."""
+"""`train_tokenizer` and `extend_tokenizer`: from a corpus to a tokenizer, by way of count, merge and tokenizer."""
 
 from __future__ import annotations
 
@@ -32,38 +32,51 @@ def train_tokenizer(
     progress: ProgressOption = "auto",
     **reading: Unpack[ReadOptions],
 ) -> Tokenizer:
-    """Return the byte-level BPE tokenizer of `corpus` with `vocab_size` tokens.
+    """Train a byte-level BPE tokenizer with `vocab_size` tokens on `corpus`.
 
-    The merges are exactly those of the naive algorithm (`gristmill.reference`), whatever the number of threads. A
-    corpus in which no pair is left before `vocab_size` is reached gives a smaller tokenizer and an `EarlyStopWarning`.
+    The merges are identical to those of the naive algorithm in `gristmill.reference`, for any number of threads. If no
+    pair is left to merge before `vocab_size` is reached, the tokenizer is smaller and an `EarlyStopWarning` is issued.
 
-    corpus: a path, several, globs, folders, URLs, an iterable of `str` or `bytes` documents, a table with a text column
-        (pyarrow, pandas, polars, datasets), or counted `Words`. A bare `str` is a path; to train from one text, pass
-        `[text]`. `Files` and `Documents` say what a list of strings is; `gristmill.corpus` has the whole table.
-    vocab_size: 256 bytes, the merges and the special tokens together.
-    special_tokens: hard boundaries in the text, which no piece crosses; their ids come last. Pass () for none. Default:
-        ["<|endoftext|>"], or those that `Words` were counted with.
-    pattern: what cuts text into pieces: gpt2, cl100k, o200k, llama3, nanochat, qwen2, whitespace, or any regular
-        expression of the `regex` module (slower). Default: gpt2, or the one that `Words` were counted with.
-    tie_break: which pair wins among equal counts: greatest-bytes (Stanford CS336), smallest-ids (rustbpe), huggingface
-        (tokenizers) or first-seen (minbpe).
-    min_frequency: words (distinct pieces) that occur less often are left out.
-    max_token_bytes: no token becomes longer; 1 MiB at most, which is also the default.
-    memory_limit: bytes that counting may use; beyond them it works through the temporary folder ($TMPDIR).
-    num_threads: default: every core this process may use.
-    executor: who counts the words of files: "local" (threads of this process), "processes", "ray", or an object such as
-        `gm.Ray(address="auto")`. The tokenizer is the same; merges are learned in this process.
-    progress: "auto" (bars on a terminal), "bar", "jsonl", None (silence), or a callable that gets a `Progress`.
-    reading: how files are read: input_format, text_field, documents, separator, on_error, max_document_bytes;
-        `gristmill.corpus.ReadOptions` explains them.
+    Args:
+        corpus: A path, glob, folder or URL, or several of them; an iterable of `str` or `bytes` documents; a table with
+            a text column (pyarrow, pandas, polars, datasets); or counted `Words`. A bare `str` is a path: to train on
+            one text, pass `[text]`. `Files` and `Documents` state explicitly what a list of strings contains.
+        vocab_size: Number of tokens: the 256 bytes, the merges and the special tokens.
+        special_tokens: Hard boundaries in the text that no piece crosses. They get the last ids. Pass `()` for none.
+            Default: `["<|endoftext|>"]`, or the special tokens that the `Words` were counted with.
+        pattern: Pattern that cuts text into pieces: gpt2, cl100k, o200k, llama3, nanochat, qwen2, whitespace, or any
+            regular expression of the `regex` module (slower). Default: gpt2, or the pattern of the `Words`.
+        tie_break: Which pair wins among pairs with equal counts: greatest-bytes (as in Stanford CS336), smallest-ids
+            (rustbpe), huggingface (tokenizers) or first-seen (minbpe).
+        min_frequency: Ignore words (distinct pieces) that occur fewer times than this.
+        max_token_bytes: Maximum length of a token. Default and upper limit: 1 MiB.
+        memory_limit: Memory in bytes that counting may use. Counting spills to the temporary folder (`$TMPDIR`) when it
+            needs more.
+        num_threads: Number of threads. Default: all cores available to this process.
+        executor: Executor that counts the words of files: "local" (threads of this process), "processes", "ray", or an
+            object such as `gm.Ray(address="auto")`. The result is the same. Merges are always learned in this process.
+        progress: "auto" (bars on a terminal), "bar", "jsonl", None (silent), or a callable that receives a `Progress`.
+        **reading: How files are read: input_format, text_field, documents, separator, on_error, max_document_bytes;
+            see `gristmill.corpus.ReadOptions`.
 
-    >>> tok = train_tokenizer(["low low low lower lowest"], vocab_size=261, progress=None)
-    >>> tok.merges
-    [(b'o', b'w'), (b'l', b'ow'), (b' ', b'low'), (b' low', b'e')]
-    >>> tok.special_tokens
-    {'<|endoftext|>': 260}
-    >>> tok.decode(tok.encode("lowest"))
-    'lowest'
+    Returns:
+        The trained tokenizer. Its `profile` has the time and memory of each stage.
+
+    Raises:
+        OptionError: An argument is out of range, or does not apply to this corpus. `VocabSizeError`, `PatternError` and
+            `SpecialTokenError` are subclasses.
+        CorpusError: The corpus is empty, damaged or not a corpus.
+        OSError: A file or URL cannot be read, or changed while it was read.
+        MemoryLimitError: The result does not fit in `memory_limit`.
+
+    Examples:
+        >>> tok = train_tokenizer(["low low low lower lowest"], vocab_size=261, progress=None)
+        >>> tok.merges
+        [(b'o', b'w'), (b'l', b'ow'), (b' ', b'low'), (b' low', b'e')]
+        >>> tok.special_tokens
+        {'<|endoftext|>': 260}
+        >>> tok.decode(tok.encode("lowest"))
+        'lowest'
     """
     options = CountOptions.checked(
         corpus,
@@ -101,14 +114,34 @@ def extend_tokenizer(
     progress: ProgressOption = "auto",
     **reading: Unpack[ReadOptions],
 ) -> Tokenizer:
-    """Return `tokenizer.extended(corpus, …)`: its merges, and those that `corpus` teaches after them.
+    """Return a larger tokenizer: the merges of `tokenizer`, followed by merges learned from `corpus`.
 
-    tokenizer: a `Tokenizer`, the path of one, a `tiktoken.Encoding`, or a tokenizer of Hugging Face.
+    Same as `Tokenizer.extended`, but also accepts tokenizers of other libraries.
 
-    >>> small = train_tokenizer(["low low low lower lowest"], vocab_size=259, progress=None)
-    >>> large = extend_tokenizer(small, ["low low low lower lowest"], vocab_size=261, progress=None)
-    >>> large == train_tokenizer(["low low low lower lowest"], vocab_size=261, progress=None)
-    True
+    Args:
+        tokenizer: A `Tokenizer`, the path of a tokenizer file, a `tiktoken.Encoding`, or a Hugging Face tokenizer.
+        corpus: As in `train_tokenizer`.
+        vocab_size: Number of tokens of the new tokenizer.
+        tie_break: Which pair wins among pairs with equal counts; see `train_tokenizer`. Default: the rule of
+            `tokenizer`, with a `FormatWarning` if it was loaded from a file that does not state one.
+        min_frequency: Ignore words (distinct pieces) that occur fewer times than this.
+        max_token_bytes: Maximum length of a token. Default and upper limit: 1 MiB.
+        memory_limit: Memory in bytes that counting may use.
+        num_threads: Number of threads. Default: all cores available to this process.
+        progress: As in `train_tokenizer`.
+        **reading: How files are read; see `gristmill.corpus.ReadOptions`.
+
+    Raises:
+        OptionError: An argument is out of range, or `vocab_size` is smaller than the tokenizer.
+        CorpusError: The corpus is empty, damaged or not a corpus.
+        TokenizerFormatError: The file at the path `tokenizer` is not a valid tokenizer.
+        TypeError: `tokenizer` is none of the supported types.
+
+    Examples:
+        >>> small = train_tokenizer(["low low low lower lowest"], vocab_size=259, progress=None)
+        >>> large = extend_tokenizer(small, ["low low low lower lowest"], vocab_size=261, progress=None)
+        >>> large == train_tokenizer(["low low low lower lowest"], vocab_size=261, progress=None)
+        True
     """
     return as_tokenizer(tokenizer).extended(
         corpus,

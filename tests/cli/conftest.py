@@ -1,4 +1,4 @@
-"""The command line, in this process and in another."""
+"""Fixtures that run the command line in this process or in a subprocess."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ def gristmill(capsys):
 
 @pytest.fixture
 def gristmill_process():
-    """Start a command in a process of its own, which does not outlive the test."""
+    """Start a command in a subprocess, which is killed at the end of the test."""
     started = []
 
     def start(*arguments, **environment):

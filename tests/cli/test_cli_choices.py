@@ -1,4 +1,4 @@
-"""What options choose from is what the registries hold: nothing is spelled again on the command line."""
+"""The choices of options come from the registries; the command line does not repeat them."""
 
 import subprocess
 import sys

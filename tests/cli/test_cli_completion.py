@@ -28,7 +28,7 @@ def scripts(tmp_path_factory):
 
 
 def completed(scripts, *words):
-    """What bash offers for the last word."""
+    """Return the completions that bash offers for the last word."""
     quoted = " ".join(f'"{word}"' for word in ("gristmill", *words))
     code = f"""
 source {scripts["bash"]}
@@ -64,7 +64,7 @@ def test_the_first_word_is_a_command(scripts):
         (["task", "plan", "encode", "--shard"], {"--shard-tokens"}),
         (["encode", "--executor", ""], {"local", "processes", "ray"}),
         (["truncate", "--over"], {"--overwrite"}),
-        (["inspect", "tok.j"], set()),  # left to bash, which completes files
+        (["inspect", "tok.j"], set()),  # bash completes file names itself
     ],
 )
 def test_options_and_choices_of_a_command(scripts, words, expected):

@@ -1,4 +1,4 @@
-"""gristmill count: the figures of Python, for every input format, in bounded memory."""
+"""gristmill count gives the same numbers as the Python API, for every input format, in bounded memory."""
 
 import errno
 import gzip
@@ -107,7 +107,7 @@ def test_what_cannot_be_counted_is_explained(gristmill, tokenizer_path, tmp_path
     code, _, err = gristmill("count", "-t", tokenizer_path, tmp_path / "missing.txt")
     assert (code, err) == (1, f"gristmill: error: {tmp_path / 'missing.txt'}: No such file or directory\n")
     code, _, err = gristmill("count", "-t", tokenizer_path, tokenizer_path, "--string", "a")
-    assert (code, err) == (2, "gristmill: error: files and --string cannot both be given. Pass one of them.\n")
+    assert (code, err) == (2, "gristmill: error: files and --string exclude each other. Pass one of them.\n")
 
 
 def test_every_string_is_counted(gristmill, tokenizer, tokenizer_path):
@@ -120,8 +120,8 @@ def test_every_string_is_counted(gristmill, tokenizer, tokenizer_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--string", "x", "--separator", "b"], "--separator says how files are read, and --string is a text."),
-        (["--string", "-x"], "--string needs a text, and '-x' looks like an option. Write --string=-x."),
+        (["--string", "x", "--separator", "b"], "--separator applies to files, not to --string."),
+        (["--string", "-x"], "--string needs a text, but '-x' looks like an option. Write --string=-x."),
         (["--string"], "--string needs a value: --string TEXT."),
     ],
 )

@@ -1,4 +1,4 @@
-"""The commands in the documentation use options that the command line has, spelled as its help spells them."""
+"""Commands in the documentation use existing options, spelled as in the help."""
 
 import importlib
 import re
@@ -10,11 +10,19 @@ import pytest
 from gristmill.cli.usage import check_usage
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ["beyond-one-machine.md", "command-line.md", "lm.md", "vae.md", "posterior-collapse.md"]
+PAGES = [
+    "beyond-one-machine.md",
+    "command-line.md",
+    "data.md",
+    "training.md",
+    "use.md",
+    "vae.md",
+    "posterior-collapse.md",
+]
 
 
 def commands(text):
-    """The commands that stand on lines of their own, each as (name, arguments)."""
+    """Yield the commands that fill a line, each as (name, arguments)."""
     for line in re.findall(r"^(?:.* \| )?gristmill .*$", text, re.MULTILINE):
         for part in re.split(r" [|>] ", line):
             words = shlex.split(part)
@@ -29,7 +37,7 @@ def test_options_are_written_with_dashes(page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_is_right_usage(page, tmp_path, monkeypatch):
-    for run in ("vae", "collapsing"):  # runs that earlier lines make, and later ones take options from
+    for run in ("vae", "collapsing"):  # runs made by earlier lines, whose options later lines use
         (tmp_path / run).mkdir()
         (tmp_path / run / "config.json").write_text('{"model": "vae"}', encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -38,7 +46,7 @@ def test_every_command_is_right_usage(page, tmp_path, monkeypatch):
     for name, arguments in found:
         module = importlib.import_module(f"gristmill.cli.{name.replace('-', '_')}")
         arguments = getattr(module, "spelled_out", list)(arguments)
-        # The options of train-model are those of the model that the line names.
+        # The options of train-model depend on the model.
         command = module.command_class(arguments) if hasattr(module, "command_class") else module.Command
         check_usage(command, name, arguments)
 

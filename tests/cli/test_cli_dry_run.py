@@ -100,7 +100,7 @@ def test_what_train_refuses_is_refused(gristmill, shards, tmp_path):
     gm.lm.train(shards, out=run, max_steps=3, progress=None, **TINY)
     before = files_in(run)
     for arguments, message in [
-        ([*FLAGS], "Holds a run already"),
+        ([*FLAGS], "Already contains a run"),
         ([*FLAGS, "--resume", "--learning_rate", 0.5], "--learning-rate was 0.001 and is now 0.5"),
         ([*FLAGS, "--overwrite", "--vocab_size", 5], "--vocab-size 5 is too small"),
         ([*FLAGS, "--overwrite", "--init_from", tmp_path / "nothing"], "nothing"),

@@ -20,7 +20,7 @@ def texts(stories_path):
 
 @pytest.fixture
 def folder(tmp_path, texts):
-    """A corpus of two files, one of them compressed, with a record without text."""
+    """A corpus of two files, one compressed, with a record that has no text."""
     path = tmp_path / "corpus"
     path.mkdir()
     lines = [json.dumps({"text": text}) + "\n" for text in texts]
@@ -31,7 +31,7 @@ def folder(tmp_path, texts):
 
 @pytest.fixture
 def encode(gristmill, tokenizer_path, tmp_path):
-    """Run the command, with the tokenizer and the folder to write that the tests share."""
+    """Run the command with the shared tokenizer and output folder."""
 
     def run(*arguments, tokenizer=tokenizer_path, output=tmp_path / "out"):
         return gristmill("encode", *arguments, "-t", tokenizer, "-o", output)
@@ -40,7 +40,7 @@ def encode(gristmill, tokenizer_path, tmp_path):
 
 
 def rows(out):
-    """The table of the summary, by the name of the row."""
+    """Return the rows of the summary by name."""
     return dict(line.strip().split("  ", 1) for line in out.split("\n\n")[0].splitlines())
 
 
@@ -62,20 +62,20 @@ def test_shards_are_those_of_the_function_and_the_summary_is_theirs(encode, fold
         "without text",
         "train",
         "val",
-        "tokens are",
+        "token files",
         "time",
         *["peak memory"] * ("peak memory" in table),
         "saved to",
     ]
     assert table["inputs"].startswith("2 files, ")
     assert table["inputs"].endswith(f"; {sum(len(text.encode()) for text in texts):,} bytes of text")
-    assert table["without text"] == "1 record, left out"
+    assert table["without text"] == "1 record, skipped"
     for name, split in run.manifest.splits.items():
         ratio = split.source_bytes / split.tokens
         assert table[name] == f"{split.documents:,} documents, {split.tokens:,} tokens, {ratio:.3f} bytes/token"
     assert len(run.manifest.splits["train"].shards) > 1
     num_files = sum(len(split.shards) for split in run.manifest.splits.values())
-    assert table["tokens are"] == f"uint16, format gristmill, {num_files} files"
+    assert table["token files"] == f"uint16, format gristmill, {num_files} files"
     assert table["saved to"] == str(tmp_path / "out")
 
 
@@ -90,9 +90,9 @@ def test_profile_has_a_row_for_every_stage(encode, folder):
 def test_run_again_it_says_that_all_was_complete(encode, folder, tmp_path):
     encode(folder)
     before = files_of(tmp_path / "out")
-    code, out, err = encode(folder, "--profile", "--threads", 1)  # the number of threads decides nothing
+    code, out, err = encode(folder, "--profile", "--threads", 1)  # the number of threads does not change the output
     assert (code, err) == (0, "")
-    assert rows(out)["time"].strip() == "none: these shards were complete already"
+    assert rows(out)["time"].strip() == "none: the shards were already complete"
     assert "stage" not in out
     assert files_of(tmp_path / "out") == before
 
@@ -128,7 +128,7 @@ def test_what_an_earlier_run_has_left_is_gone_on_with_and_said(encode, folder, t
         (["--end-of-text", "none"], ") after each document and is now none"),
         (["--end-of-text-position", "before"], f"and is now '{END}' (id "),
         (["--on-error", "skip"], "--on-error was 'raise' and is now 'skip'"),
-        (["INPUT"], "is new (there were 2, there are 3)"),
+        (["INPUT"], "is new (it was not among the 2 earlier inputs)"),
     ],
 )
 def test_another_way_to_encode_is_refused_with_the_difference_and_the_old_shards_stay(
@@ -155,7 +155,7 @@ def test_another_tokenizer_and_a_changed_input_are_refused(encode, folder, token
     package.Tokenizer.load(tokenizer_path).truncated(500).save(tmp_path / "small.json")
     code, _, err = encode(folder, tokenizer=tmp_path / "small.json")
     assert code == 1
-    assert "the tokenizer is another one (vocab_size was " in err
+    assert "the tokenizer is different (vocab_size was " in err
     with (folder / "a.jsonl").open("a") as file:
         file.write('{"text": "one more"}\n')
     code, _, err = encode(folder)
@@ -167,14 +167,14 @@ def test_another_tokenizer_and_a_changed_input_are_refused(encode, folder, token
     ("arguments", "code", "message"),
     [
         (["missing.txt"], 1, "missing.txt: No such file or directory"),
-        (["CORPUS", "--format", "nanogpt", "--shard-tokens", "5"], 2, "nanogpt has one file for each split"),
-        (["CORPUS", "--val-fraction", "1.5"], 2, "--val-fraction 1.5 is out of range"),
+        (["CORPUS", "--format", "nanogpt", "--shard-tokens", "5"], 2, "nanogpt has one file per split"),
+        (["CORPUS", "--val-fraction", "1.5"], 2, "--val-fraction must be >= 0 and < 1, got 1.5"),
         (["CORPUS", "--end-of-text", "<|no|>"], 2, "'<|no|>' is not a special token of this tokenizer"),
         (["CORPUS", "--end-of-text", "5"], 2, "--end-of-text 5 is not the id of a special token"),
         (["CORPUS", "--allowed-special", "<|no|>"], 2, "<|no|>"),
         (["CORPUS", "--threads", "0"], 2, "--threads 0 is too small"),
         (["CORPUS", "--text-field", "body"], 1, "a.jsonl:1: no field 'body' (fields: 'text')"),
-        (["EMPTY"], 1, "the corpus holds no documents"),
+        (["EMPTY"], 1, "the corpus has no documents"),
         (["FOLDER"], 1, "No file with a known suffix in this folder"),
     ],
 )
@@ -207,7 +207,7 @@ def test_a_tokenizer_that_is_not_there_or_none_is_one_line(encode, folder, tmp_p
         ("--format", "csv"),
         ("--dtype", "float32"),
         ("--documents", "page"),
-        ("--end-of-text-position", "behind"),
+        ("--end-of-text-position", "middle"),
     ],
 )
 def test_a_value_that_cannot_be_read_is_a_usage_error(encode, folder, tmp_path, option, value):
@@ -219,7 +219,7 @@ def test_a_value_that_cannot_be_read_is_a_usage_error(encode, folder, tmp_path, 
 
 def test_no_corpus_is_a_usage_error(encode):
     code, _, err = encode()
-    assert (code, err) == (2, "gristmill: error: no corpus given. Name at least one file or folder.\n")
+    assert (code, err) == (2, "gristmill: error: no corpus given. Pass at least one file or folder.\n")
 
 
 def test_help_lists_the_choices_there_are_and_no_none(gristmill):
@@ -259,7 +259,7 @@ def test_every_format_can_be_written_verified_and_inspected(
 ):
     code, out, err = encode(folder, "--format", format)
     assert (code, err) == (0, "")
-    assert f"format {format}" in rows(out)["tokens are"]
+    assert f"format {format}" in rows(out)["token files"]
     tok = package.Tokenizer.load(tokenizer_path)
     end = tok.special_tokens[END]
     documents = [[*tok.encode_ordinary(text), end] for text in texts]

@@ -24,7 +24,7 @@ def test_what_was_written_is_shown_and_loads_as_the_same_tokenizer(gristmill, to
     name, files = WRITTEN[format]
     code, out, err = gristmill("export", tokenizer_path, "-f", format, "-o", tmp_path / name)
     assert code == 0
-    assert err.startswith("gristmill: warning: a .tiktoken file holds neither") if format == "tiktoken" else err == ""
+    assert err.startswith("gristmill: warning: a .tiktoken file stores neither") if format == "tiktoken" else err == ""
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == files
     assert all(file in out for file in files)
     for part in ("1,000", "743 merges", "1 special", "gpt2", format):
@@ -52,7 +52,7 @@ def test_a_file_without_a_pattern_says_which_option_is_missing(gristmill, tokeni
     gristmill("export", tokenizer_path, "-f", "tiktoken", "-o", tmp_path / "a.tiktoken")
     code, out, err = gristmill("export", tmp_path / "a.tiktoken", "-f", "gguf", "-o", tmp_path / "b.gguf")
     assert (code, out) == (1, "")
-    assert "holds no pattern" in err
+    assert "does not store the pattern" in err
     assert err.count("\n") == 1
 
 
@@ -65,7 +65,7 @@ def test_what_is_there_is_refused_and_replaced_only_when_asked(gristmill, tokeni
     path.write_text("precious")
     code, out, err = gristmill(*arguments)
     assert (code, out) == (1, "")
-    assert "is already there. Pass --overwrite to replace it" in err
+    assert "already exists. Pass --overwrite to replace it" in err
     assert path.read_text() == "precious"
     assert gristmill(*arguments, "--overwrite")[0] == 0
     assert path.read_bytes() != b"precious"
@@ -87,7 +87,7 @@ def test_where_ids_would_differ_nothing_is_written(gristmill, tokenizer_path, tm
     package.Tokenizer([], special_tokens=["end of text"]).save(tmp_path / "t.json")
     code, out, err = gristmill("export", tmp_path / "t.json", "-f", "minbpe", "-o", tmp_path / "u")
     assert (code, out) == (1, "")
-    assert err.startswith(f"gristmill: error: {tmp_path / 'u'}: the special token 'end of text' holds white space")
+    assert err.startswith(f"gristmill: error: {tmp_path / 'u'}: the special token 'end of text' contains white space")
     assert not list(tmp_path.glob("u*"))
 
 
@@ -103,7 +103,7 @@ def test_options_of_a_format_reach_it_and_no_other(gristmill, tokenizer_path, tm
     assert code == 2
     assert "--eos-token '</s>' is not a special token" in err
     code, _, err = gristmill("export", tokenizer_path, "-f", "gguf", "-o", path, "--legacy-merges", "--overwrite")
-    assert (code, err) == (2, "gristmill: error: --legacy-merges does not go with -f gguf. Leave it out.\n")
+    assert (code, err) == (2, "gristmill: error: --legacy-merges is not supported by -f gguf. Omit it.\n")
 
 
 def test_an_unknown_format_is_a_usage_error(gristmill, tokenizer_path, tmp_path):
@@ -115,7 +115,7 @@ def test_an_unknown_format_is_a_usage_error(gristmill, tokenizer_path, tmp_path)
 def test_special_tokens_have_all_ids_or_none():
     assert parse_special_tokens([]) is None
     assert parse_special_tokens(["<a=1>", "="]) == ["<a=1>", "="]
-    with pytest.raises(UsageError, match="some with an id and some without"):
+    with pytest.raises(UsageError, match="tokens with an id and tokens without"):
         parse_special_tokens(["<s>=300", "<t>"])
 
 

@@ -1,4 +1,4 @@
-"""gristmill export-model, and train-model --init-from with what it wrote."""
+"""gristmill export-model, and train-model --init-from with its output."""
 
 import json
 
@@ -44,14 +44,14 @@ def test_an_export_that_is_there_is_replaced_with_a_flag(gristmill, run, tmp_pat
     assert gristmill(*arguments)[0] == 0
     code, out, err = gristmill(*arguments)
     assert (code, out) == (1, "")
-    assert err == f"gristmill: error: {tmp_path / 'folder'}: Is already there; pass --overwrite\n"
+    assert err == f"gristmill: error: {tmp_path / 'folder'}: already exists. Pass another name or --overwrite\n"
     assert gristmill(*arguments, "--overwrite")[0] == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-f", "huggingface", "--dtype", "q8_0"], "--dtype q8_0 is a type of --format gguf"),
+        (["-f", "huggingface", "--dtype", "q8_0"], "--dtype q8_0 needs --format gguf"),
         (["-f", "onnx"], "huggingface"),
         (["-f", "huggingface", "--dtype", "int4"], "q8_0"),
         ([], "--format"),
@@ -68,7 +68,7 @@ def test_wrong_usage_is_one_line_in_flags(gristmill, run, tmp_path, arguments, m
 def test_a_run_that_is_none_says_so(gristmill, tmp_path):
     code, _, err = gristmill("export-model", tmp_path / "typo", "-f", "huggingface", "-o", tmp_path / "out")
     assert code == 1
-    assert "there is no such folder. Train a model first with `gristmill train-model`" in err
+    assert "no such folder. Train a model with `gristmill train-model` first" in err
 
 
 def test_training_starts_from_an_export_without_its_sizes_on_the_command_line(gristmill, tmp_path):
@@ -103,4 +103,4 @@ def test_a_folder_that_cannot_be_trained_on_is_one_line(gristmill, run, tmp_path
     path.write_text(path.read_text().replace('"silu"', '"gelu"'))
     code, _, err = gristmill("train-model", "shards", "-o", tmp_path / "next", "--init-from", tmp_path / "folder")
     assert code == 2
-    assert err == f"gristmill: error: {path}: hidden_act is 'gelu', and a gpt has 'silu'.\n"
+    assert err == f"gristmill: error: {path}: hidden_act is 'gelu', but a gpt uses 'silu'. Pass a model with 'silu'.\n"

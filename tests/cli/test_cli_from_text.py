@@ -1,4 +1,4 @@
-"""gristmill train-model corpus.txt: text in, model out."""
+"""gristmill train-model corpus.txt: training on text."""
 
 import json
 import shlex
@@ -64,7 +64,7 @@ def test_a_folder_with_a_run_is_refused_before_anything_is_made(gristmill, work_
     assert gristmill("train-model", "stories.txt", "-o", "run", *TINY)[0] == 0
     (work_folder / "run-shards").rename(work_folder / "other")
     code, _, err = gristmill("train-model", "stories.txt", "-o", "run", *TINY)
-    assert code == 1 and "Holds a run already" in err
+    assert code == 1 and "Already contains a run" in err
     assert not (work_folder / "run-shards").exists()
 
 
@@ -94,7 +94,7 @@ def test_a_dry_run_on_text_makes_nothing_and_gives_three_commands_that_work(gris
 def test_a_tokenizer_beside_shards_is_refused(gristmill, tokenizer_path):
     assert gristmill("train-model", "stories.txt", "-o", "run", *TINY)[0] == 0
     code, _, err = gristmill("train-model", "run-shards", "-o", "two", *TINY, "--tokenizer", tokenizer_path)
-    assert code == 2 and "--tokenizer is for a corpus of text" in err
+    assert code == 2 and "--tokenizer applies to text" in err
 
 
 def test_text_for_a_model_that_is_trained_further_is_encoded_with_the_tokenizer_of_that_model(gristmill, work_folder):

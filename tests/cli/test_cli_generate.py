@@ -22,7 +22,7 @@ END = "<|endoftext|>"
 
 
 def write_model(folder, tokenizer, *, fingerprint=..., **options):
-    """The folder of a run whose model has not learned anything."""
+    """The folder of a run with an untrained model."""
     folder.mkdir()
     tokenizer.save(folder / "tokenizer.json")
     sizes = {"vocab_size": tokenizer.vocab_size, "num_layers": 1, "num_heads": 2, "d_model": 16}
@@ -47,7 +47,7 @@ def run_folder(tokenizer, tmp_path_factory):
 
 @pytest.fixture
 def says(monkeypatch):
-    """Make every model say these ids; what it was asked for is returned."""
+    """Make every model generate these ids, and return the recorded requests."""
     calls = []
 
     def set_ids(ids):
@@ -130,7 +130,7 @@ def test_the_end_of_text_may_be_written_in_a_prompt(gristmill, run_folder, token
         (("--top-p", "2"), 2, "--top-p 2.0"),
         (("--top-k", "0"), 2, "--top-k 0"),
         (("--max-tokens", "-5"), 2, "--max-tokens -5"),
-        (("--checkpoint", "step-000077"), 1, "there is no checkpoint 'step-000077'"),
+        (("--checkpoint", "step-000077"), 1, "has no checkpoint 'step-000077'"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_one_line(gristmill, run_folder, options, code, words):
@@ -162,7 +162,7 @@ def test_without_torch_the_error_says_what_to_install(gristmill, run_folder, mon
 
 def test_control_c_keeps_what_was_written_and_exits_with_130(gristmill_process, run_folder):
     process = gristmill_process("generate", run_folder, "--prompt", "low", "--max-tokens", 10_000_000, "--seed", 0)
-    assert process.stdout.read(20).startswith(b"low")  # it is under way
+    assert process.stdout.read(20).startswith(b"low")  # generation has started
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
     assert process.returncode == 130
@@ -171,7 +171,7 @@ def test_control_c_keeps_what_was_written_and_exits_with_130(gristmill_process, 
     assert b"Traceback" not in err
 
 
-# A run on token files of another program holds no tokenizer
+# A run on token files of another program stores no tokenizer
 
 
 @pytest.mark.parametrize("options", [{"context_length": 32}, {"model": "vae", "max_sequence_length": 16}])
@@ -180,7 +180,7 @@ def test_the_tokenizer_of_a_run_without_one_is_an_option(gristmill, tokenizer, t
     path = (folder / "tokenizer.json").rename(tmp_path / "elsewhere.json")
     code, out, err = gristmill("generate", folder)
     assert (code, out) == (1, "")
-    assert "the run does not hold the tokenizer" in err and "Pass --tokenizer tokenizer.json" in err
+    assert "the run does not store their tokenizer" in err and "Pass --tokenizer tokenizer.json" in err
     for flag in ("-t", "--tokenizer"):
         code, out, err = gristmill("generate", folder, flag, path, "--seed", 0, "--max-tokens", 3)
         assert code == 0 and out and " in " in err
@@ -196,7 +196,7 @@ def vae_folder(tokenizer, tmp_path_factory):
 
 @pytest.fixture
 def decodes(monkeypatch):
-    """Make every VAE say these texts; what it was asked for is returned."""
+    """Make every VAE generate these texts, and return the recorded requests."""
     import gristmill.lm.models.vae.texts as latent
 
     calls = []
@@ -259,14 +259,14 @@ def test_what_a_vae_cannot_do_is_wrong_usage(gristmill, vae_folder, options, wor
 def test_what_only_a_vae_can_do_is_wrong_usage_for_a_gpt(gristmill, run_folder, options):
     code, out, err = gristmill("generate", run_folder, *options)
     assert (code, out) == (2, "")
-    assert f"{options[0]} is for a model with latents" in " ".join(err.split())
+    assert f"{options[0]} is for models with latents" in " ".join(err.split())
 
 
 def test_a_vae_of_vectors_writes_no_text(gristmill, tokenizer, tmp_path):
     options = {"model": "vae", "max_sequence_length": 16, "vocab_size": None, "embedding_dim": 4}
     code, out, err = gristmill("generate", write_model(tmp_path / "run", tokenizer, **options))
     assert (code, out) == (1, "")
-    assert "it was trained on vectors" in err and err.count("\n") == 1
+    assert "the model was trained on vectors" in err and err.count("\n") == 1
 
 
 def test_several_texts_of_a_gpt_have_a_line_between_them_and_seeds_of_their_own(gristmill, run_folder):
@@ -337,11 +337,11 @@ def test_options_of_many_texts_that_make_no_sense_are_wrong_usage(gristmill, run
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("", "there is no prompt in it"),
-        ("\n \n", "there is no prompt in it"),
-        ('{"prompt": "a"}\nlow\n', "prompts.jsonl:2: no JSON"),
-        ('{"text": "a"}\n', 'prompts.jsonl:1: no text "prompt" in it'),
-        ('{"prompt": 3}\n', 'prompts.jsonl:1: no text "prompt" in it'),
+        ("", "contains no prompt"),
+        ("\n \n", "contains no prompt"),
+        ('{"prompt": "a"}\nlow\n', "prompts.jsonl:2 is not valid JSON"),
+        ('{"text": "a"}\n', 'prompts.jsonl:1 has no string "prompt"'),
+        ('{"prompt": 3}\n', 'prompts.jsonl:1 has no string "prompt"'),
     ],
 )
 def test_a_file_without_prompts_is_named_with_its_line(gristmill, run_folder, tmp_path, content, words):
@@ -380,9 +380,9 @@ def test_json_lines_of_prompts_may_have_blank_lines_and_the_mark_and_line_ends_o
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"prompt": "low"}\n{"prompt": "\\ud800"}\n', "prompts.jsonl:2: half of a surrogate pair"),
-        ("[" * 100_000, "prompts.jsonl:1: no JSON"),
-        ("\n\n", "there is no prompt in it"),
+        ('{"prompt": "low"}\n{"prompt": "\\ud800"}\n', "prompts.jsonl:2 has an unpaired surrogate"),
+        ("[" * 100_000, "prompts.jsonl:1 is not valid JSON"),
+        ("\n\n", "contains no prompt"),
     ],
 )
 def test_what_is_wrong_with_json_lines_of_prompts_is_reported_with_its_place(

@@ -68,7 +68,7 @@ def test_a_tokenizer_without_merges_has_something_to_show(gristmill, tmp_path):
 def test_text_and_string_together_are_a_usage_error(gristmill, tokenizer_path):
     code, _, err = gristmill("inspect", tokenizer_path, "--text", tokenizer_path, "--string", "x")
     assert code == 2
-    assert err == "gristmill: error: --text and --string cannot both be given. Pass one of them.\n"
+    assert err == "gristmill: error: --text and --string exclude each other. Pass one of them.\n"
 
 
 def test_a_file_that_is_no_tokenizer_is_one_line(gristmill, stories_path):
@@ -101,7 +101,7 @@ def test_a_vocabulary_from_elsewhere_is_shown_with_its_own_ids(gristmill, tmp_pa
     (tmp_path / "merges.txt").write_text("#version: 0.2\na b\n")
     code, out, err = gristmill("inspect", tmp_path, "--string", "abc")
     assert (code, err) == (0, "")
-    assert "502  (258 tokens: some ids have none)" in out
+    assert "502  (258 tokens: some ids are unused)" in out
     assert "500  a + b" in out
     assert "501     3 bytes  xyz" in out
 
@@ -109,7 +109,7 @@ def test_a_vocabulary_from_elsewhere_is_shown_with_its_own_ids(gristmill, tmp_pa
 def test_hundreds_of_specials_are_not_all_shown(gristmill, tmp_path):
     package.Tokenizer([], special_tokens=[f"<|{i}|>" for i in range(300)]).save(tmp_path / "many.json")
     _, out, _ = gristmill("inspect", tmp_path / "many.json")
-    assert "<|19|> = 275, … 300 in all" in out
+    assert "<|19|> = 275, … 300 in total" in out
     assert "<|20|>" not in out
 
 
@@ -133,11 +133,11 @@ def test_counted_words_are_shown_as_such(gristmill, stories_path, tmp_path):
     code, out, err = gristmill("inspect", gm_words)
     assert (code, err) == (0, "")
     words = package.Words.load(gm_words)
-    assert out.startswith(f"counted words  {gm_words}")
+    assert out.startswith(f"word counts  {gm_words}")
     assert f"{len(words):,}  ({words.num_pieces:,} pieces)" in out
     assert f"{words.most_common(1)[0][1]:,}" in out
     code, _, err = gristmill("inspect", gm_words, "--string", "a")
     assert (code, err) == (
         2,
-        f"gristmill: error: --string is for a tokenizer, and {gm_words} holds counted words. Leave it out.\n",
+        f"gristmill: error: --string applies to a tokenizer, but {gm_words} holds word counts. Omit --string.\n",
     )

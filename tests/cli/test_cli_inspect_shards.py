@@ -119,17 +119,18 @@ def test_an_option_of_tokenizers_is_a_usage_error(gristmill, folder, option):
     code, out, err = gristmill("inspect", folder, *option)
     assert (code, out) == (2, "")
     assert (
-        err == f"gristmill: error: {option[0]} is for a tokenizer, and {folder} is a folder of shards. Leave it out.\n"
+        err == f"gristmill: error: {option[0]} applies to a tokenizer, but {folder} is a folder of shards. "
+        f"Omit {option[0]}.\n"
     )
 
 
 def test_a_seed_for_a_tokenizer_is_a_usage_error(gristmill, tokenizer_path):
     code, _, err = gristmill("inspect", tokenizer_path, "--seed", 3)
     assert code == 2
-    assert "--seed is for a folder of shards" in err
+    assert "--seed applies to a folder of shards" in err
 
 
-def test_an_unfinished_folder_says_how_to_go_on(gristmill, tmp_path):
+def test_an_unfinished_folder_says_how_to_resume(gristmill, tmp_path):
     (tmp_path / "progress.json").touch()
     code, out, err = gristmill("inspect", tmp_path)
     assert (code, out) == (1, "")
@@ -151,7 +152,7 @@ def test_token_files_of_another_program_are_shown(gristmill, tmp_path, layout):
     code, out, err = gristmill("inspect", tmp_path / "s")
     assert (code, err) == (0, "")
     shards = Shards(tmp_path / "s")
-    assert f"{layout}, made by another program" in out
+    assert f"{layout}, written by another program" in out
     row = next(line.split() for line in out.splitlines() if line.startswith("  train "))
     documents = f"{len(TEXTS)}" if layout == "megatron" else "-"
     assert row == ["train", documents, f"{shards.num_tokens:,}", f"{len(shards.paths)}"]

@@ -1,4 +1,4 @@
-"""What all commands share: help, usage errors, exit codes, tracebacks."""
+"""Behaviour common to all commands: help, usage errors, exit codes, tracebacks."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_a_misspelled_command_is_a_usage_error_with_the_right_one_named(gristmil
     code, out, err = gristmill("train-tokeniser")
     assert (code, out) == (2, "")
     assert err == (
-        "gristmill: error: no command 'train-tokeniser'. Did you mean 'train-tokenizer'? See 'gristmill --help'.\n"
+        "gristmill: error: unknown command 'train-tokeniser'. Did you mean 'train-tokenizer'? See 'gristmill --help'.\n"
     )
 
 

@@ -29,7 +29,7 @@ def work_folder(tmp_path_factory, monkeypatch, stories_path, tokenizer_path):
 
 
 def weights(run):
-    """The share of each source, from the state of the last checkpoint."""
+    """Return the share of each source, from the state of the last checkpoint."""
     state = json.loads(sorted(run.glob("checkpoints/*/state.json"))[-1].read_bytes())
     return {source["name"]: source["share"] / 1_000_000 for source in state["shards"]["sources"]}
 
@@ -72,12 +72,12 @@ def test_a_dry_run_shows_the_mixture(gristmill):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a:0.7", "b"], "b has no weight, and a has one."),
-        (["a:0.7", "b:0"], "b: its weight 0.0 is not a positive number."),
+        (["a:0.7", "b"], "b has no weight, but a has one."),
+        (["a:0.7", "b:0"], "b: the weight 0.0 is not a positive number."),
         (["a:0.7", "missing:0.3"], "missing"),
-        (["a:0.7", "b:0.3", "--tokenizer", "tok.json"], "--tokenizer is for a corpus of text"),
+        (["a:0.7", "b:0.3", "--tokenizer", "tok.json"], "--tokenizer applies to text"),
         (["a:0.7", "b:0.3", "--model", "vae"], "mixtures are for models that read windows of tokens"),
-        ([], "there is no DATA. Pass a folder that `gristmill encode` made"),
+        ([], "no data given. Pass a folder written by `gristmill encode`"),
     ],
 )
 def test_what_is_wrong_with_a_mixture_is_reported_in_one_line(gristmill, arguments, message):
@@ -115,16 +115,16 @@ def test_a_folder_with_a_colon_in_its_name_is_taken_as_it_is(gristmill, work_fol
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (("nope", "neither"), "there is no nope and no neither. Pass folders that `gristmill encode` made"),
+        (("nope", "neither"), "not found: nope, neither. Pass folders written by `gristmill encode`"),
         (("a:x", "b:y"), "a:x: 'x' is not a weight. Write a number, such as 'a:0.5'."),
         (("a.txt", "b.txt", "--model=vae"), "mixtures are for models that read windows of tokens"),
         (
             ("a", "b", "--conversations"),
-            "a: it holds token shards, and --conversations reads JSON lines. Pass their path, or leave "
-            "out --conversations.",
+            "a: the folder holds token shards, but --conversations reads JSON lines. Pass the path of JSON lines, "
+            "or leave out --conversations.",
         ),
         (("shards:", "b:1"), "Write a weight after each, such as 'shards:0.5'"),
-        (("a:", "b:1"), "a:: its weight is missing. Write a number, such as 'a:0.5'."),
+        (("a:", "b:1"), "a:: the weight is missing. Write a number, such as 'a:0.5'."),
     ],
 )
 def test_data_that_cannot_be_mixed_is_one_line(gristmill, data, words):

@@ -1,4 +1,4 @@
-"""--plugin: a model of a user's own file, on the command line."""
+"""--plugin: a user-defined model on the command line."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples/08_own_model.py"
 
 
 def run_in_a_process(gristmill_process, *arguments):
-    """(exit code, stdout, stderr) of a command in a process of its own: what it registers ends with it."""
+    """Return (exit code, stdout, stderr) of a command in a subprocess, so that registrations do not leak."""
     process = gristmill_process(*arguments, OMP_NUM_THREADS="1")
     out, err = process.communicate(timeout=120)
     return process.returncode, out.decode(), err.decode()
@@ -50,11 +50,11 @@ def test_help_lists_the_options_of_the_model_of_a_plugin(gristmill_process):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "there is no such file"),
-        ("x = (\n", "it failed: SyntaxError: '(' was never closed"),
-        ("\n\nraise RuntimeError('two\\nlines')\n", "it failed in line 3: RuntimeError: two lines"),
-        ("import sys\nsys.exit(0)\n", "it failed in line 2: SystemExit: 0"),
-        ("import no_such_module\n", "it failed in line 1: ModuleNotFoundError"),
+        (None, "does not exist"),
+        ("x = (\n", "failed: SyntaxError: '(' was never closed"),
+        ("\n\nraise RuntimeError('two\\nlines')\n", "failed in line 3: RuntimeError: two lines"),
+        ("import sys\nsys.exit(0)\n", "failed in line 2: SystemExit: 0"),
+        ("import no_such_module\n", "failed in line 1: ModuleNotFoundError"),
     ],
 )
 @pytest.mark.parametrize("command", [["train-model", "shards", "-o", "run"], ["generate", "run"]])
@@ -64,7 +64,7 @@ def test_a_plugin_that_fails_is_one_line(gristmill, tmp_path, content, message, 
         path.write_text(content, encoding="utf-8")
     code, out, err = gristmill(*command, "--plugin", path)
     assert (code, out) == (2, "")
-    assert err.startswith(f"gristmill: error: --plugin {path}: {message}") and err.count("\n") == 1
+    assert err.startswith(f"gristmill: error: --plugin {path} {message}") and err.count("\n") == 1
     assert "gristmill_plugin_failing" not in sys.modules
 
 
@@ -74,4 +74,4 @@ def test_a_plugin_that_is_no_python_file_is_one_line(gristmill, tmp_path, name):
     (tmp_path / "folder").mkdir()
     code, _, err = gristmill("train-model", "shards", "-o", "run", "--plugin", tmp_path / name)
     assert code == 2
-    assert "Pass a file that ends in .py." in err and err.count("\n") == 1
+    assert "Pass a .py file." in err and err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Options of the command line that say how a corpus is read."""
+"""Command-line options for reading a corpus."""
 
 import gzip
 import json

@@ -25,7 +25,7 @@ def test_a_folder_that_is_no_run_is_one_line_and_exit_code_1(gristmill, tmp_path
 def test_without_a_folder_it_is_wrong_usage(gristmill):
     code, _, err = gristmill("report")
     assert code == 2
-    assert "RUN" in err
+    assert "run folder" in err
 
 
 def test_two_runs_are_compared_on_one_page(gristmill, tmp_path, monkeypatch):
@@ -44,4 +44,4 @@ def test_two_runs_are_compared_on_one_page(gristmill, tmp_path, monkeypatch):
 def test_the_report_of_one_run_takes_no_name_of_a_page(gristmill, tmp_path):
     write_run(tmp_path / "a", num_records=5)
     code, _, err = gristmill("report", tmp_path / "a", "-o", tmp_path / "page.html")
-    assert code == 2 and "written into its folder" in err
+    assert code == 2 and "written to its folder" in err

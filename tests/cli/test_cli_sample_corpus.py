@@ -25,7 +25,7 @@ def test_an_existing_file_is_refused_and_replaced_only_when_asked(gristmill, tmp
     path = tmp_path / "a.txt"
     path.write_text("precious")
     code, _, err = gristmill("sample-corpus", "-o", path, "--size", "10kB")
-    assert (code, err) == (1, f"gristmill: error: {path}: is already there. Pass --overwrite to replace it\n")
+    assert (code, err) == (1, f"gristmill: error: {path}: already exists. Pass --overwrite to replace it\n")
     assert path.read_text() == "precious"
     assert gristmill("sample-corpus", "-o", path, "--size", "10kB", "--overwrite")[0] == 0
     assert path.stat().st_size > 5_000
@@ -45,7 +45,7 @@ def test_a_size_too_small_for_one_story_leaves_no_empty_file(gristmill, tmp_path
 )
 def test_a_signal_leaves_no_half_written_file(gristmill_process, tmp_path, sent, code, said):
     process = gristmill_process("sample-corpus", "-o", tmp_path / "a.txt", "--size", "1TB")
-    while not names_in(tmp_path):  # the temporary file: writing has begun
+    while not names_in(tmp_path):  # wait for the temporary file: writing has started
         assert process.poll() is None
     process.send_signal(sent)
     out, err = process.communicate(timeout=60)

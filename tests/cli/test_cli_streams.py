@@ -1,4 +1,4 @@
-"""Commands that take one text unpack it, as `Tokenizer.encode_file` does."""
+"""Commands that read one text file decompress it, as `Tokenizer.encode_file` does."""
 
 import gzip
 import os

@@ -1,4 +1,4 @@
-"""gristmill tokenize and decode: the ids of Python, the same bytes back, colours only where they are wanted."""
+"""gristmill tokenize and decode: same ids as Python, exact round trip, colours only on request."""
 
 import subprocess
 import sys
@@ -68,7 +68,7 @@ def test_a_special_is_plain_text_unless_it_is_allowed(gristmill, tokenizer, toke
 def test_a_text_after_allowed_special_is_explained(gristmill, tokenizer_path):
     code, _, err = gristmill("tokenize", "-t", tokenizer_path, "--allowed-special", "<|endoftext|>", "Hello")
     assert code == 2
-    assert "name it before --allowed-special" in err
+    assert "put it before --allowed-special" in err
 
 
 @pytest.mark.parametrize("command", ["tokenize", "count", "encode"])
@@ -78,7 +78,7 @@ def test_what_is_no_special_token_is_blamed_and_not_the_word_all(gristmill, toke
     code, out, err = gristmill(command, *more[command], "-t", tokenizer_path, "--allowed-special", "all", "hello")
     assert (code, out) == (2, "")
     assert f"--allowed-special 'hello' is not a special token of {tokenizer_path}." in err
-    assert "name it before --allowed-special" in err
+    assert "put it before --allowed-special" in err
     assert not (tmp_path / "out").exists()
 
 
@@ -90,13 +90,13 @@ def test_all_with_a_special_token_is_all(gristmill, tokenizer_path):
 def test_stdin_is_named_once(gristmill, tokenizer_path):
     code, out, err = gristmill("tokenize", "-t", tokenizer_path, "-", "-")
     assert (code, out) == (2, "")
-    assert err == "gristmill: error: - is given twice, and stdin can be read only once. Name it once.\n"
+    assert err == "gristmill: error: - is given twice, but stdin can be read only once. Pass it once.\n"
 
 
 def test_a_text_that_looks_like_an_option_gets_a_hint(gristmill, tokenizer, tokenizer_path):
     code, _, err = gristmill("tokenize", "-t", tokenizer_path, "-x")
     assert code == 2
-    assert err == "gristmill: error: 'tokenize' has no option '-x'. If it is a text, write -- before it: -- -x\n"
+    assert err == "gristmill: error: 'tokenize' has no option '-x'. If it is a text, put -- before it: -- -x\n"
     ids = " ".join(map(str, tokenizer.encode("-x")))
     assert gristmill("tokenize", "-t", tokenizer_path, "--", "-x") == (0, f"{ids}\n", "")
 
@@ -109,7 +109,7 @@ def test_colours_come_when_asked_for_and_not_in_a_pipe(gristmill, tokenizer_path
 
 
 def in_a_terminal(arguments, **environment):
-    """What the command writes to a pseudo-terminal of 60 columns."""
+    """Return the output of the command on a pseudo-terminal of 60 columns."""
     import os
     import pty
 
@@ -167,7 +167,7 @@ def test_ids_may_be_written_in_many_ways(gristmill, tokenizer_path, ids):
 
 
 def test_an_id_that_lies_across_two_reads_of_stdin_is_one_id(piped, tokenizer_path):
-    ids = b"104 " * 40_000 + b"105"  # longer than a pipe holds
+    ids = b"104 " * 40_000 + b"105"  # longer than the buffer of a pipe
     assert piped(ids, "decode", "-t", tokenizer_path) == (0, b"h" * 40_000 + b"i", b"")
 
 
@@ -176,8 +176,8 @@ def test_an_id_that_lies_across_two_reads_of_stdin_is_one_id(piped, tokenizer_pa
     [
         (["72", "x"], 2, "'x' is not an id. Pass whole numbers, separated by spaces or commas."),
         (["1.5"], 2, "'1.5' is not an id."),
-        (["9" * 30], 2, "9 is too large for an id. The largest id that a tokenizer can have is 16777215."),
-        (["1000"], 1, "no token has id 1000: this tokenizer has ids from 0 to 999."),
+        (["9" * 30], 2, "9 is too large for an id. The largest possible id is 16777215."),
+        (["1000"], 1, "no token has id 1000: the ids of this tokenizer are 0 to 999."),
     ],
 )
 def test_what_is_no_id_is_named(gristmill, tokenizer_path, ids, code, message):
@@ -201,7 +201,7 @@ def test_a_closed_stdin_is_a_usage_error(tokenizer_path, command):
 
 def test_texts_and_a_file_together_are_a_usage_error(gristmill, tokenizer_path):
     code, _, err = gristmill("tokenize", "-t", tokenizer_path, "a", "--file", tokenizer_path)
-    assert (code, err) == (2, "gristmill: error: texts and --file cannot both be given. Pass one of them.\n")
+    assert (code, err) == (2, "gristmill: error: texts and --file exclude each other. Pass one of them.\n")
 
 
 def test_a_reader_that_goes_away_causes_no_traceback(tokenizer_path, stories_path):

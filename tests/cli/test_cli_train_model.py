@@ -92,8 +92,8 @@ def test_resume_needs_no_value(gristmill, shards, tmp_path):
     assert gristmill(*arguments, "--resume", shards)[0] == 0
     code, _, err = gristmill(*arguments, shards)
     assert code == 1
-    assert "Holds a run already" in err
-    assert "Pass --resume auto to resume it, --overwrite to start again" in err
+    assert "Already contains a run" in err
+    assert "Pass --resume auto to resume it, --overwrite to replace it" in err
     assert gristmill(*arguments, shards, "--resume")[0] == 0
     assert gristmill(*arguments, shards, "--resume", "auto")[0] == 0
 
@@ -138,11 +138,11 @@ def test_a_length_replaces_the_length_of_the_preset(arguments, lengths):
 
 
 def test_two_lengths_are_an_error_even_where_one_is_the_length_of_the_preset(gristmill, shards, tmp_path):
-    """Comparing values with the defaults cannot tell --max-steps 1000 from no --max-steps."""
+    """Comparing values with the defaults cannot distinguish --max-steps 1000 from no --max-steps."""
     arguments = ["train-model", shards, "-o", tmp_path / "run", "--preset", "quickstart", "--device", "cpu"]
     code, _, err = gristmill(*arguments, "--max-steps", 1000, "--epochs", 1)
     assert code == 2
-    # The preset's length is void, and both options hold.
+    # The length of the preset does not apply, and both options do.
     assert "--max-steps and --epochs are both given" in err
 
 
@@ -172,8 +172,8 @@ def test_help_shows_the_defaults_of_the_preset_and_of_the_file(gristmill, tmp_pa
     assert "Number of layers. (default: 4)" in shown
     assert "Peak learning rate of AdamW. (default: 0.0005)" in shown
     assert "Peak learning rate of Muon. (default: 0.012)" in shown
-    assert "Length of the run in steps. One of max_steps, max_tokens and epochs. --max-tokens" in shown
-    assert "fewer parameters. (default: True)" in shown
+    assert "Length of the run in steps. One of --max-steps, --max-tokens and epochs. --max-tokens" in shown
+    assert "Saves parameters. (default: True)" in shown
 
 
 def test_an_option_without_its_value_is_a_usage_error(gristmill, shards, tmp_path):
@@ -222,7 +222,7 @@ def test_an_unknown_key_of_a_file_names_the_closest(gristmill, shards, tmp_path)
     (tmp_path / "c.yaml").write_text("learning_rat: 1e-3\n")
     code, _, err = gristmill("train-model", shards, "-o", tmp_path / "run", "--config", tmp_path / "c.yaml")
     assert code == 2
-    assert "there is no option 'learning_rat'. Did you mean 'learning_rate'?" in err
+    assert "unknown option 'learning_rat'. Did you mean 'learning_rate'?" in err
 
 
 def test_shards_that_are_not_there_are_one_line(gristmill, tmp_path):
@@ -289,13 +289,16 @@ def test_a_vae_is_trained_on_parquet_and_says_what_came_of_it(gristmill, tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--latent-dim", 8], "--latent-dim is an option of --model vae, and this is --model gpt. Leave it out, or"),
-        (["--no-pin_memory"], "--no-pin-memory is an option of --model vae, and this is --model gpt."),
+        (["--latent-dim", 8], "--latent-dim is an option of --model vae, but the model is gpt. Omit --latent-dim, or"),
+        (["--no-pin_memory"], "--no-pin-memory is an option of --model vae, but the model is gpt."),
         (
             ["--model", "vae", "--document-mask"],
-            "--document-mask is an option of --model gpt, and this is --model",
+            "--document-mask is an option of --model gpt, but the model is",
         ),
-        (["--preset", "vae-fast", "--context-length", 8], "--context-length is an option of --model gpt, and this is"),
+        (
+            ["--preset", "vae-fast", "--context-length", 8],
+            "--context-length is an option of --model gpt, but the model is",
+        ),
         (["--n-layer", 2], "'train-model' has no option '--n-layer'. Did you mean '--num-layers'?"),
     ],
 )
@@ -342,7 +345,7 @@ def test_resume_takes_the_model_of_the_run(gristmill, shards, tmp_path):
     code, _, err = gristmill(*run, "--resume", "--context-length", 8)
     assert (code, err.partition(".")[0]) == (
         2,
-        "gristmill: error: --context-length is an option of --model gpt, and this is --model vae",
+        "gristmill: error: --context-length is an option of --model gpt, but the model is vae",
     )
 
 
@@ -375,7 +378,7 @@ def test_resume_never_and_repeated_flags_mean_what_stands_last(gristmill, shards
     resume = ["train-model", shards, "-o", run_of_three, *TINY]
     for last in (["--resume=never"], ["--resume", "never"], ["--resume", "--resume=never"]):
         code, _, err = gristmill(*resume, *last)
-        assert code == 1 and "Holds a run already" in err
+        assert code == 1 and "Already contains a run" in err
     code, _, err = gristmill(*resume, "--max-steps", 9, "--resume", "--max-steps", 4, "--learning-rate", 0.01)
     assert (code, err) == (0, "")
     assert config_of(run_of_three)["max_steps"] == 4

@@ -87,7 +87,7 @@ def test_a_kernel_that_is_none_is_one_line(gristmill, stories_path, output, monk
 def test_no_corpus_is_a_usage_error_and_not_an_empty_tokenizer(gristmill, output):
     code, _, err = gristmill("train-tokenizer", "--vocab-size", 300, "-o", output)
     assert code == 2
-    assert err == "gristmill: error: no corpus given. Name at least one file or folder, before --special-tokens.\n"
+    assert err == "gristmill: error: no corpus given. Pass at least one file or folder, before --special-tokens.\n"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_bad_input_is_one_line_and_leaves_the_old_output_alone(
     (output.parent / "folder").mkdir()
     names = {"CORPUS": stories_path, "FOLDER": output.parent / "folder", "EMPTY": output.parent / "empty.txt"}
     arguments = [names.get(argument, argument) for argument in arguments]
-    # In front of --special-tokens, which takes all that follows.
+    # Before --special-tokens, which takes all following arguments.
     found, out, err = gristmill("train-tokenizer", "-o", output, "--overwrite", *arguments)
     assert (found, out) == (code, "")
     assert err.startswith("gristmill: error: ")
@@ -142,14 +142,14 @@ def test_an_existing_output_is_refused_before_the_work_and_not_after(gristmill, 
     output.write_text("precious")
     code, out, err = gristmill("train-tokenizer", stories_path, "--vocab-size", 300, "-o", output)
     assert (code, out) == (1, "")
-    assert err == f"gristmill: error: {output}: is already there. Pass --overwrite to replace it\n"
+    assert err == f"gristmill: error: {output}: already exists. Pass --overwrite to replace it\n"
     assert output.read_text() == "precious"
 
 
 def test_a_missing_output_folder_is_refused_before_the_work(gristmill, stories_path, tmp_path, monkeypatch):
     refuse_to_train(monkeypatch)
     code, _, err = gristmill("train-tokenizer", stories_path, "--vocab-size", 300, "-o", tmp_path / "no" / "tok.json")
-    assert (code, err) == (1, f"gristmill: error: {tmp_path / 'no'}: no such folder to write to\n")
+    assert (code, err) == (1, f"gristmill: error: {tmp_path / 'no'}: output folder does not exist. Create it first\n")
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
@@ -164,7 +164,7 @@ def test_a_folder_without_permission_is_refused_before_the_work(gristmill, stori
 def test_a_folder_as_output_is_refused_before_the_work(gristmill, stories_path, tmp_path, monkeypatch):
     refuse_to_train(monkeypatch)
     code, _, err = gristmill("train-tokenizer", stories_path, "--vocab-size", 300, "-o", tmp_path, "--overwrite")
-    assert (code, err) == (1, f"gristmill: error: {tmp_path}: is a folder. Pass the name of a file\n")
+    assert (code, err) == (1, f"gristmill: error: {tmp_path}: is a folder. Pass a file name\n")
 
 
 def test_the_corpus_itself_is_never_overwritten(gristmill, tmp_path, monkeypatch):
@@ -172,7 +172,10 @@ def test_the_corpus_itself_is_never_overwritten(gristmill, tmp_path, monkeypatch
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("low lower lowest")
     code, _, err = gristmill("train-tokenizer", corpus, "--vocab-size", 257, "-o", corpus, "--overwrite")
-    assert (code, err) == (1, f"gristmill: error: {corpus}: is also an input, and would be replaced\n")
+    assert (code, err) == (
+        1,
+        f"gristmill: error: {corpus}: is also an input and would be overwritten. Pass another output\n",
+    )
 
 
 def test_overwrite_replaces_a_symbolic_link_and_not_what_it_points_to(gristmill, stories_path, output):
@@ -228,7 +231,7 @@ def test_result_does_not_depend_on_progress_or_threads(gristmill, stories_path, 
 
 @pytest.fixture(scope="session")
 def long_work(tmp_path_factory):
-    """A corpus that takes a while: two million different words, in documents of a thousand."""
+    """A slow corpus: two million distinct words, in documents of a thousand words."""
     path = tmp_path_factory.mktemp("long") / "random.txt"
     data = random.Random(0).randbytes(2_000_000 * 9).hex().encode()
     words = [data[i : i + 18] for i in range(0, len(data), 18)]

@@ -1,4 +1,4 @@
-"""Wrong usage is one line that names the fix, in the words of the command line."""
+"""Wrong usage gives one line that names the fix, with the flags of the command line."""
 
 import dataclasses
 import os
@@ -17,7 +17,7 @@ from gristmill.cli.options import Flag
 from gristmill.cli.usage import check_usage, options_of
 from gristmill.cli.values import UsageError
 
-FORM = "Write digits, or a form such as 32k, 1.5M or 64Ki"
+FORM = "Pass digits, or a form such as 32k, 1.5M or 64Ki"
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -52,12 +52,12 @@ class Command:
         ),
         (
             ["-o", "x", "--threads", "two"],
-            "--threads 'two' is not a number. Write digits, or a form such as 32k, 1.5M or 64Ki.",
+            "--threads 'two' is not a whole number. Pass digits, or a form such as 32k, 1.5M or 64Ki.",
         ),
-        (["-o", "x", "--learning-rate", "fast"], "--learning-rate 'fast' is not a number. Write digits."),
+        (["-o", "x", "--learning-rate", "fast"], "--learning-rate 'fast' is not a number. Pass a number, such as 0.1."),
         (
             ["-o", "x", "--batch", "big"],
-            "--batch 'big' is not a number. Write digits, or a form such as 32k, 1.5M or 64Ki or auto.",
+            "--batch 'big' is not a whole number. Pass digits, or a form such as 32k, 1.5M or 64Ki, or auto.",
         ),
     ],
 )
@@ -65,7 +65,7 @@ def test_wrong_usage_is_explained_with_the_fix(arguments, message):
     with pytest.raises(UsageError) as refused:
         check_usage(Command, "try", arguments)
     assert str(refused.value) == f"{message} See 'gristmill try --help'."
-    with pytest.raises(SystemExit):  # tyro refuses the same
+    with pytest.raises(SystemExit):  # tyro rejects the same arguments
         tyro.cli(Command, args=arguments, console_outputs=False)
 
 
@@ -92,7 +92,7 @@ class OneFolder:
 
 
 def test_an_argument_too_many_is_named():
-    with pytest.raises(UsageError, match=r"'try' takes no argument 'b' here\."):
+    with pytest.raises(UsageError, match=r"unexpected argument 'b' of 'try'\."):
         check_usage(OneFolder, "try", ["a", "b"])
     with pytest.raises(UsageError, match=r"missing FOLDER\."):
         check_usage(OneFolder, "try", [])
@@ -172,7 +172,7 @@ def test_a_positional_that_is_not_a_choice_is_refused_by_its_place(arguments):
         ("special_tokens={'<|a|>': 7} are others.", "--special-tokens '<|a|>=7' are others."),
         (r"on_error='\\w+' is odd.", r"--on-error '\w+' is odd."),
         ("on_error was 'raise'", "--on-error was 'raise'"),
-        # Not options: English words, file names, tokens, calls and keyword arguments of something else.
+        # Not options: English words, file names, tokens, calls and keyword arguments of other functions.
         ("the format of the folder", "the format of the folder"),
         ("format=npy.txt: No such file", "--format npy.txt: No such file"),
         ("data/on_error=3/a.txt", "data/on_error=3/a.txt"),

@@ -1,4 +1,4 @@
-"""Values of options: numbers as people write them, and names that are almost right."""
+"""Values of options: numbers with units, and misspelled names."""
 
 import pytest
 
@@ -19,7 +19,9 @@ def test_k_is_a_thousand_and_ki_is_1024(text, number):
 
 @pytest.mark.parametrize("text", ["", "k", "32kB", "32 apples", "1.5", "0.0001k", "0x10", "1,5k", "1__0", "٣", "nan"])
 def test_what_is_no_whole_number_is_refused(text):
-    with pytest.raises(UsageError, match=r"^--vocab-size .* is not a number\. Write digits, or a form such as 32k"):
+    with pytest.raises(
+        UsageError, match=r"^--vocab-size .* is not a whole number\. Pass digits, or a form such as 32k"
+    ):
         parse_count(text, "--vocab-size")
 
 
@@ -36,14 +38,17 @@ def test_a_vocabulary_of_0_3k_is_one_of_300(gristmill, stories_path, tmp_path):
         (["export", "t", "-o", "x", "-f", "hf"], "--format 'hf' is not known. Did you mean 'huggingface'? Pass one of"),
         (["encode", "c", "-t", "t", "-o", "x", "-f", "nanogtp"], "'nanogtp' is not known. Did you mean 'nanogpt'?"),
         (["encode", "c", "-t", "t", "-o", "x", "--dtype", "int16"], "--dtype 'int16' is not known. Did you mean"),
-        (["encode", "c", "-t", "t", "-o", "x", "--shard-tokens", "lots"], "--shard-tokens 'lots' is not a number."),
-        (["train-tokenizer", "c", "-o", "x", "--vocab-size", "32kB"], "--vocab-size '32kB' is not a number."),
+        (
+            ["encode", "c", "-t", "t", "-o", "x", "--shard-tokens", "lots"],
+            "--shard-tokens 'lots' is not a whole number.",
+        ),
+        (["train-tokenizer", "c", "-o", "x", "--vocab-size", "32kB"], "--vocab-size '32kB' is not a whole number."),
         (["train-tokenizer", "c", "-o", "x", "--vocab-size", "3k", "--progress", "no"], "Did you mean 'none'?"),
         (["sample-corpus", "-o", "x", "--size", "big"], "--size 'big' is not a size."),
-        (["train-model", "s", "-o", "x", "--max-steps", "many"], "'many' is not a number. Write digits"),
+        (["train-model", "s", "-o", "x", "--max-steps", "many"], "'many' is not a whole number. Pass digits"),
         (["train-model", "s", "-o", "x", "--model", "gtp"], "--model gtp is not known. Did you mean 'gpt'?"),
         (["generate", "run", "--device", "cudda"], "'cudda' is not known. Did you mean 'cuda'?"),
-        (["inspect", "s", "--seed", "x"], "'x' is not a number."),
+        (["inspect", "s", "--seed", "x"], "'x' is not a whole number."),
     ],
 )
 def test_a_wrong_value_is_one_line_that_names_the_option(gristmill, arguments, message):

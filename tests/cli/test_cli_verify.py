@@ -33,7 +33,7 @@ def test_a_sound_folder_is_a_table_and_exit_code_0(gristmill, folder):
     assert all(row[-1] == "ok" for name, row in rows.items() if name != "check")
     assert rows["documents"][1:3] == ["61", "documents"]
     assert rows["inputs"][1:3] == ["1", "file"]
-    assert f"{folder}: all sound; checked in " in out
+    assert f"{folder}: no problems found; checked in " in out
     assert max(map(len, out.split("\n\n")[0].splitlines())) <= 80
 
 
@@ -66,7 +66,7 @@ def test_a_changed_input_is_a_problem_unless_inputs_are_left_out(gristmill, fold
     (folder.parent / "corpus.txt").write_bytes(b"low lowest")
     code, out, _ = gristmill("verify", folder)
     assert code == 1
-    assert "corpus.txt: it is not what was read: its size is 10 bytes instead of 9" in out
+    assert "corpus.txt: the file has changed since it was read: its size is 10 bytes instead of 9" in out
     code, out, _ = gristmill("verify", folder, "--no-inputs")
     assert code == 0
     assert "inputs" not in out
@@ -76,7 +76,7 @@ def test_an_input_that_is_gone_is_said_and_no_problem(gristmill, folder):
     (folder.parent / "corpus.txt").unlink()
     code, out, _ = gristmill("verify", folder)
     assert code == 0
-    assert f"not checked: {folder.parent / 'corpus.txt'}: it is not there." in out
+    assert f"not checked: {folder.parent / 'corpus.txt'}: the file is missing." in out
     assert "0 of 1 file " in out
 
 
@@ -89,14 +89,14 @@ def test_hundreds_of_missing_inputs_are_not_all_listed(gristmill, tmp_path):
         path.unlink()
     _, out, _ = gristmill("verify", tmp_path / "s")
     assert out.count("not checked: ") == 11
-    assert "not checked: … 300 in all" in out
+    assert "not checked: … 300 in total" in out
 
 
 def test_a_layout_without_documents_says_so(gristmill, tmp_path):
     build_folder(tmp_path / "s", TEXTS, layout="nanogpt", tokenizer=train())
     code, out, _ = gristmill("verify", tmp_path / "s")
     assert code == 0
-    assert "none: nanogpt does not say where they end" in out
+    assert "none: nanogpt does not store boundaries" in out
 
 
 def test_a_folder_that_is_none_is_one_line(gristmill, tmp_path):
@@ -119,7 +119,7 @@ def test_ctrl_c_ends_it_at_once_and_in_one_line(gristmill_process, tmp_path):
     path = tmp_path / "s" / "shard-00000.bin"
     num_tokens = 2_000_000_000
     with path.open("r+b") as file:
-        file.truncate(2 * num_tokens)  # a hole in the file: seconds to check, no disk needed
+        file.truncate(2 * num_tokens)  # a sparse file: seconds to check, no disk space needed
     np.array([num_tokens], "<i8").tofile(tmp_path / "s" / "shard-00000.idx")
     change_shard(tmp_path / "s", tokens=num_tokens, bytes=2 * num_tokens)
     process = gristmill_process("verify", tmp_path / "s", "--progress", "jsonl")
@@ -139,13 +139,13 @@ def test_a_forged_shard_is_found_by_its_ids(gristmill, folder):
     rehash(folder)
     code, out, _ = gristmill("verify", folder)
     assert code == 1
-    assert "shard-00000.bin: token 7 is 60000, and ids go from 0 to 274." in out
+    assert "shard-00000.bin: token 7 is 60000; ids must be 0 to 274." in out
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names that are no UTF-8")
 @pytest.mark.parametrize("command", ["verify", "inspect"])
 def test_an_input_and_a_folder_whose_names_are_no_utf8_are_printed_with_escapes(command, tmp_path):
-    """A check of paths that refuses every surrogate would refuse what `encode` itself has written."""
+    """A check of paths that rejects every surrogate would reject output of `encode`."""
     name = os.fsdecode(b"b\xffad")
     (tmp_path / f"{name}.txt").write_text("low lower")
     tokenizer = train()

@@ -37,8 +37,8 @@ def test_compare_shows_the_first_places_where_they_differ(gristmill, tmp_path):
     (tmp_path / "text.txt").write_text("xx abcd cd abx", encoding="utf-8")
     code, out, _ = gristmill("compare", tmp_path / "one.json", tmp_path / "two.json", "--text", tmp_path / "text.txt")
     assert code == 0
-    shown = [" ".join(line.split()) for line in out.partition("Places where they differ")[2].splitlines()]
-    assert shown[0] == ": 2, with 42.9 % of the bytes"
+    shown = [" ".join(line.split()) for line in out.partition("Different splits")[2].splitlines()]
+    assert shown[0] == ": 2, covering 42.9 % of the bytes"
     one, two = tmp_path / "one.json", tmp_path / "two.json"
     assert shown[1:] == ["byte 3", f"{one} [ab][cd]", f"{two} [a][bc][d]", "byte 11", f"{one} [ab]", f"{two} [a][b]"]
 
@@ -53,7 +53,7 @@ def test_compare_of_equals_says_so_and_an_empty_text_is_no_failure(gristmill, to
 
 def test_one_tokenizer_is_nothing_to_compare(gristmill, tokenizer_path):
     code, _, err = gristmill("compare", tokenizer_path)
-    assert (code, err) == (2, "gristmill: error: there is nothing to compare. Name at least two tokenizers.\n")
+    assert (code, err) == (2, "gristmill: error: compare needs at least two tokenizers. Pass their files or folders.\n")
 
 
 def test_truncate_writes_what_python_gives(gristmill, tokenizer_path, tmp_path):
@@ -126,8 +126,8 @@ def test_several_files_of_words_are_added_up(gristmill, words_path, tmp_path):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["stories"], "holds counted words, and"),
-        (["--text-field", "body"], "--text-field says how text is read, and"),
+        (["stories"], "holds word counts, but"),
+        (["--text-field", "body"], "--text-field applies to text, but"),
     ],
 )
 def test_words_and_text_do_not_mix(gristmill, words_path, stories_path, tmp_path, more, message):
@@ -165,7 +165,7 @@ def test_counting_words_and_training_on_them_warn_of_nothing(gristmill_process, 
 
 @pytest.fixture
 def tiktoken_path(small_path, tmp_path):
-    """A vocabulary whose file holds no pattern, no special tokens and no tie-break."""
+    """A vocabulary file without pattern, special tokens and tie-break."""
     path = tmp_path / "small.tiktoken"
     with pytest.warns(gm.errors.FormatWarning):
         gm.Tokenizer.load(small_path).export(path, format="tiktoken")
@@ -212,5 +212,5 @@ def test_a_dash_as_output_is_refused_and_no_file_of_that_name_is_written(
     inputs = [] if command == "sample-corpus" else [tokenizer_path]
     code, out, err = gristmill(command, *inputs, *options, "-o", "-")
     assert (code, out) == (2, "")
-    assert err.startswith("gristmill: error: --output - is not stdout here. Pass the name of a file")
+    assert err.startswith("gristmill: error: --output - (stdout) is not supported. Pass ")
     assert not list(tmp_path.iterdir())

@@ -51,19 +51,19 @@ def test_a_job_that_was_left_beside_the_output_is_finished_by_threads(tmp_path):
     ("options", "message"),
     [
         (["--executor", "procesess"], "--executor 'procesess' is not known. Did you mean 'processes'? Pass one of"),
-        (["--address", "auto"], "--address is for a Ray cluster, and --executor is local. Pass --executor ray."),
+        (["--address", "auto"], "--address needs --executor ray, but --executor is local. Pass --executor ray."),
         (["--executor", "processes", "--address", "auto"], "--executor is processes. Pass --executor ray."),
-        (["--workers", "4"], "--workers is for --executor processes and ray. Pass --threads 4 for threads"),
+        (["--workers", "4"], "--workers needs --executor processes or ray. Pass --executor processes, or --threads 4"),
         (["--executor", "ray", "--threads", "4"], "each worker of --executor ray has one thread. Pass --workers 4."),
         (["--executor", "processes", "--work-folder", "memory://w"], "is in the memory of this process"),
         (["--work-folder", ""], "--work-folder '' names no folder"),
         (["--part-size", "large"], "--part-size 'large' is not a size"),
-        (["--executor", "processes", "--workers", "0"], "--workers 0 is too small. Pass 1 to"),
-        (["--executor", "processes", "--part-size", "0"], "--part-size 0 is too small"),
+        (["--executor", "processes", "--workers", "0"], "--workers must be 1 to 100,000, got 0."),
+        (["--executor", "processes", "--part-size", "0"], "--part-size must be >= 1, got 0."),
     ],
 )
 def test_options_that_do_not_go_together_are_wrong_usage(gristmill, command, options, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # where there is no corpus: the options are looked at first
+    monkeypatch.chdir(tmp_path)  # has no corpus: the options are checked first
     code, out, err = gristmill(*COMMANDS[command], *options)
     assert (code, out) == (2, "")
     assert message in err
@@ -94,7 +94,7 @@ def test_counted_words_are_not_read_by_an_executor(gristmill, words_path, tmp_pa
     for command in (["count-words"], ["train-tokenizer", "--vocab-size", "300"]):
         code, out, err = gristmill(command[0], words_path, *command[1:], "-o", tmp_path / "new.gmw", *options)
         assert (code, out) == (2, "")
-        assert "holds counted words. Leave them out." in err
+        assert "holds word counts. Omit these options." in err
 
 
 @pytest.mark.parametrize("place", ["path", "file", "memory"])

@@ -21,7 +21,7 @@ from gristmill.sample_corpus import write_sample_corpus
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory):
-    """A folder with one of everything: a text, an empty one, a tokenizer, shards, a folder of texts, one of tables."""
+    """A folder with a text, an empty text, a tokenizer, shards, a folder of texts and a folder of tables."""
     folder = tmp_path_factory.mktemp("mistakes")
     write_sample_corpus(folder / "corpus.txt", size=200_000)
     tok = gm.train_tokenizer(folder / "corpus.txt", vocab_size=400, progress=None)
@@ -159,7 +159,7 @@ IN_PYTHON = {
     ),
 }
 
-QUIET = ("--progress", "none")  # a run says that it starts before it finds the mistake
+QUIET = ("--progress", "none")  # a run reports its start before it finds the mistake
 
 ON_THE_COMMAND_LINE = {
     "a command that there is not": (["tokenise", "x"], 2, ["'tokenise'", "Did you mean 'tokenize'?"]),
@@ -179,7 +179,7 @@ ON_THE_COMMAND_LINE = {
     "a number that is none": (
         ["train-tokenizer", "corpus.txt", "--vocab-size", "lots", "-o", "x"],
         2,
-        ["--vocab-size", "lots", "Write digits"],
+        ["--vocab-size", "lots", "Pass digits"],
     ),
     "too small a vocabulary": (
         ["train-tokenizer", "corpus.txt", "--vocab-size", "100", "-o", "x"],
@@ -240,7 +240,7 @@ ON_THE_COMMAND_LINE = {
     "the folder of the shards for the run": (
         ["train-model", "shards", "-o", "shards", *QUIET],
         1,
-        ["shards", "a run needs a folder of its own"],
+        ["shards", "Pass another folder for the run"],
     ),
     "a fraction beyond one": (
         ["encode", "corpus.txt", "-t", "tok.json", "-o", "out", "--val-fraction", "10"],
@@ -249,7 +249,7 @@ ON_THE_COMMAND_LINE = {
     ),
 }
 
-# Words that only a Python programmer knows.
+# Terms of Python.
 PYTHON_ONLY = (
     "in Python",
     "=True",
@@ -266,7 +266,7 @@ PYTHON_ONLY = (
 
 
 def flags_known_to(arguments):
-    """Every flag that a message about these arguments may name: those of the command, and what was typed."""
+    """Return every flag that a message may name: those of the command and those that were typed."""
     if arguments[0] not in COMMANDS:
         return [*arguments, "--help"]
     module = importlib.import_module(f"gristmill.cli.{arguments[0].replace('-', '_')}")
@@ -296,7 +296,7 @@ def test_on_the_command_line_one_line_names_the_fix(gristmill, mistake):
     assert [flag for flag in re.findall(r"--[a-z-]+", err) if flag not in flags_known_to(arguments)] == [], err
 
 
-# Packages of extras, hidden from a fresh interpreter: what a plain `pip install .` lacks.
+# Packages of extras, hidden from a new interpreter: a plain `pip install .` does not install them.
 WITHOUT = """
 import sys
 

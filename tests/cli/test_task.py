@@ -1,4 +1,4 @@
-"""gristmill task: plan, run, finish and status, as Slurm or the like would call them."""
+"""gristmill task: plan, run, finish and status, as a scheduler such as Slurm calls them."""
 
 import signal
 import time
@@ -13,7 +13,7 @@ from gristmill.executors.work_folder import open_work_folder
 
 @pytest.fixture(scope="module")
 def made(stories_path, tokenizer_path, tmp_path_factory):
-    """What one process makes: a folder of shards and a file of words."""
+    """The output of a single process: a folder of shards and a file of word counts."""
     folder = tmp_path_factory.mktemp("made")
     encode = ["encode", stories_path, "-t", tokenizer_path, "-o", folder / "shards", "--shard-tokens", "50k"]
     count = ["count-words", stories_path, "-o", folder / "words.gmw"]
@@ -49,7 +49,7 @@ def names(folder):
 
 
 def rows(out):
-    """The table of tasks, by stage."""
+    """Return the table of tasks by stage."""
     lines = [line.split() for line in out.partition("\n\n")[2].splitlines()[1:]]
     return {line[0]: line[1:] for line in lines}
 
@@ -95,14 +95,14 @@ def test_what_is_done_is_not_done_again(gristmill, plan_encode, plan_count, tmp_
     for plan, output in ((plan_encode, tmp_path / "shards"), (plan_count, tmp_path / "words.gmw")):
         assert plan()[0] == 0
         assert "done in" in gristmill("task", "run", output, "1")[1]
-        assert "done already" in gristmill("task", "run", output, "1")[1]
+        assert "already done" in gristmill("task", "run", output, "1")[1]
         code, out, _ = plan()
         assert code == 0
         assert next_command(out)[3:] == ["0", "2"]
         gristmill("task", "run", output, "0-2")
         assert gristmill("task", "finish", output)[0] == 0
         for again in (["finish", output], ["run", output, "1"], ["status", output]):
-            assert gristmill("task", *again) == (0, f"  {output} is complete: nothing is left to do.\n", "")
+            assert gristmill("task", *again) == (0, f"  {output} is complete: nothing left to do.\n", "")
 
 
 def test_missing_parts_are_an_error_that_lists_them(gristmill, plan_encode, plan_count, tmp_path):
@@ -118,13 +118,16 @@ def test_missing_parts_are_an_error_that_lists_them(gristmill, plan_encode, plan
 @pytest.mark.parametrize(
     ("numbers", "message"),
     [
-        ([], "no task given. Name at least one number"),
-        (["x"], "'x' is not the number of a task. Write a number such as 7, or a range such as 0-9."),
-        (["9-1"], "'9-1' is not the number of a task"),
-        (["0-"], "'0-' is not the number of a task"),
-        (["1.5"], "'1.5' is not the number of a task"),
-        (["0-2", "99"], "there is no task 99: the job has tasks 0 to 5."),
-        (["0-999999999"], "there is no task 6: the job has tasks 0 to 5."),  # a list of them would fill the memory
+        ([], "no task given. Pass at least one number"),
+        (["x"], "'x' is not a task number. Pass a number such as 7, or a range such as 0-9."),
+        (["9-1"], "'9-1' is not a task number"),
+        (["0-"], "'0-' is not a task number"),
+        (["1.5"], "'1.5' is not a task number"),
+        (["0-2", "99"], "task 99 does not exist: the job has tasks 0 to 5."),
+        (
+            ["0-999999999"],
+            "task 6 does not exist: the job has tasks 0 to 5.",
+        ),  # a list would fill the memory
     ],
 )
 def test_wrong_numbers_are_wrong_usage(gristmill, plan_count, tmp_path, numbers, message):
@@ -145,7 +148,7 @@ def test_a_task_does_not_write_into_finished_shards_of_another_run(
     before = contents(shards)
     for command in (["run", work, "3"], ["finish", work]):
         code, _, err = gristmill("task", *command)
-        assert code == 1 and "holds finished shards" in err
+        assert code == 1 and "finished shards" in err
         assert contents(shards) == before
 
 
@@ -153,7 +156,7 @@ def test_a_file_that_no_job_has_written_is_not_complete(gristmill, stories_path)
     for command in (["status", stories_path], ["run", stories_path, "0"], ["finish", stories_path]):
         code, out, err = gristmill("task", *command)
         assert (code, out) == (1, "")
-        assert "No job here. Write one down with 'gristmill task plan'" in err
+        assert "no job found. Plan one with 'gristmill task plan'" in err
 
 
 @pytest.mark.parametrize(
@@ -165,7 +168,7 @@ def test_a_file_that_no_job_has_written_is_not_complete(gristmill, stories_path)
         (["plan", "encoed"], "COMMAND 'encoed' is not known. Did you mean 'encode'?"),
         (["plan", "encode", "--nosuch"], "'task' has no option '--nosuch'"),
         (["run"], "missing FOLDER|URL"),
-        (["finish", "a", "b"], "takes no argument 'b' here"),
+        (["finish", "a", "b"], "unexpected argument 'b'"),
     ],
 )
 def test_wrong_usage_is_one_line(gristmill, arguments, message):
@@ -179,10 +182,10 @@ def test_a_folder_without_a_job_is_an_error(gristmill, tmp_path):
         for folder in (tmp_path, tmp_path / "none"):
             code, _, err = gristmill("task", action, folder)
             assert code == 1
-            assert "No job here. Write one down with 'gristmill task plan'" in err
+            assert "no job found. Plan one with 'gristmill task plan'" in err
 
 
-def test_jobs_in_a_work_folder_are_found_and_told_apart(gristmill, plan_encode, plan_count, made, tmp_path):
+def test_jobs_in_a_work_folder_are_found_and_distinguished(gristmill, plan_encode, plan_count, made, tmp_path):
     work = tmp_path / "work"
     code, out, _ = plan_count("--work-folder", work)
     assert code == 0
@@ -190,7 +193,7 @@ def test_jobs_in_a_work_folder_are_found_and_told_apart(gristmill, plan_encode, 
     plan_encode("--work-folder", work)
     code, _, err = gristmill("task", "run", work, "0")
     assert code == 2
-    assert "holds 2 jobs. Name one of them" in err
+    assert "contains 2 jobs. Pass one of them" in err
     for job in list(work.iterdir()):
         assert gristmill("task", "run", job, "0-2")[0] == 0
         assert gristmill("task", "finish", job)[0] == 0
@@ -209,13 +212,13 @@ def test_a_damaged_part_is_made_again_by_the_task_that_finds_it(gristmill, plan_
         file.write(b"\xff\xff\xff\xff")
     code, out, _ = gristmill("task", "run", words, "3-5")
     assert code == 0
-    assert "count-00001  damaged, so it is done again" in out
+    assert "count-00001  damaged, running it again" in out
     assert gristmill("task", "finish", words)[0] == 0
     assert words.read_bytes() == (made / "words.gmw").read_bytes()
 
 
 def test_a_damaged_part_that_the_plan_of_shards_needs_counts_as_not_done(gristmill, plan_encode, tmp_path):
-    # Shards of datatrove end where documents end, so the ends of the parts are read before the shards are planned.
+    # datatrove shards end at document boundaries, so the ends of the parts are read before the shards are planned.
     plan_encode("--format", "datatrove")
     out = tmp_path / "shards"
     gristmill("task", "run", out, "0-2")
@@ -223,8 +226,8 @@ def test_a_damaged_part_that_the_plan_of_shards_needs_counts_as_not_done(gristmi
         ends.write_bytes(b"\xff" + ends.read_bytes()[1:])
     code, _, err = gristmill("task", "run", out, "3")
     assert code == 1
-    assert "task 3 needs all parts, and 1 part of 3 is not done" in err
-    for _ in range(8):  # each look finds one damaged part more, until there is none
+    assert "task 3 needs all parts, but 1 part of 3 is not done" in err
+    for _ in range(8):  # each status finds one more damaged part, until none is left
         if "is complete" in (status := gristmill("task", "status", out)[1]):
             break
         assert gristmill(*next_command(status))[0] == 0
@@ -259,7 +262,7 @@ def test_the_output_of_a_count_must_be_known_to_finish_it(gristmill, plan_count,
             (job / "output.json").write_bytes(content)
         code, _, err = gristmill("task", "finish", words)
         assert code == 1
-        assert "output.json, which names the file to write, is missing or damaged" in err
+        assert "output.json, which stores the output file, is missing or damaged" in err
     assert plan_count()[0] == 0
     assert gristmill("task", "finish", words)[0] == 0
 
@@ -267,7 +270,7 @@ def test_the_output_of_a_count_must_be_known_to_finish_it(gristmill, plan_count,
 def test_planning_counted_words_is_wrong_usage(gristmill, made, tmp_path):
     code, _, err = gristmill("task", "plan", "count-words", made / "words.gmw", "-o", tmp_path / "b.gmw")
     assert code == 2
-    assert "the corpus is counted words (.gmw), which need no tasks" in err
+    assert "the corpus is word counts (.gmw), which need no tasks" in err
 
 
 def test_an_interrupted_task_can_run_again(gristmill, gristmill_process, stories_path, tokenizer_path, tmp_path):
@@ -294,7 +297,7 @@ def test_every_process_that_srun_starts_reports_its_own_mistake(gristmill, plan_
         monkeypatch.setenv(name, value)
     code, _, err = gristmill("task", "run", tmp_path / "words.gmw", "x")
     assert code == 2
-    assert "'x' is not the number of a task" in err
+    assert "'x' is not a task number" in err
 
 
 def test_another_job_in_the_same_folder_is_refused_with_the_difference(gristmill, plan_encode):

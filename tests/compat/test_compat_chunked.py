@@ -1,4 +1,4 @@
-"""compat.chunked: the script that people write by hand, with the merges of the core."""
+"""compat.chunked: the interface of hand-written scripts, with the merges of the core."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_chunk_of_end_tokens_only_has_no_pieces(tmp_path):
 def test_a_chunk_beyond_the_file_is_an_error(corpus):
     with pytest.raises(OSError, match="ends at byte"):
         pretoken_chunk((corpus, 0, corpus.stat().st_size + 1, END))
-    with pytest.raises(ValueError, match="is none"):
+    with pytest.raises(ValueError, match="0 <= start <= end"):
         pretoken_chunk((corpus, 5, 4, END))
 
 
@@ -128,7 +128,7 @@ def test_a_bar_goes_over_the_chunks(corpus, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_bad_arguments_are_said(corpus, tmp_path):
+def test_bad_arguments_are_errors(corpus, tmp_path):
     with pytest.raises(gm.VocabSizeError):
         train_bpe(corpus, 256, progress=False)
     for wrong in (0, -1, 1.5):

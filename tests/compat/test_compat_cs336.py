@@ -1,4 +1,4 @@
-"""compat.cs336: what the course's tests ask for, and what they forget to."""
+"""compat.cs336: what the course's tests require, and what they leave out."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_file_is_the_text_it_is_whatever_its_suffix(corpus, trained, tmp_path)
         assert train_bpe(tmp_path / name, 500, [END]) == trained
 
 
-def test_bad_arguments_of_training_are_said(corpus, tmp_path):
+def test_bad_arguments_of_training_are_errors(corpus, tmp_path):
     with pytest.raises(gm.VocabSizeError):
         train_bpe(corpus, 256, [END])
     with pytest.raises(FileNotFoundError):
@@ -277,7 +277,7 @@ def test_a_pickle_is_read_only_when_it_is_allowed_and_plain(trained, tmp_path):
     (tmp_path / "vocab.pkl").write_bytes(pickle.dumps(vocab))
     (tmp_path / "merges.pkl").write_bytes(pickle.dumps(merges))
     files = tmp_path / "vocab.pkl", tmp_path / "merges.pkl"
-    with pytest.raises(gm.TokenizerFormatError, match=r"vocab\.pkl: is a pickle.*allow_pickle=True"):
+    with pytest.raises(gm.TokenizerFormatError, match=r"vocab\.pkl: the file is a pickle.*allow_pickle=True"):
         Tokenizer.from_files(*files)
     assert Tokenizer.from_files(*files, allow_pickle=True).encode(STORY) == Tokenizer(vocab, merges).encode(STORY)
 
@@ -292,7 +292,7 @@ def test_nothing_in_a_pickle_is_executed(content, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("vocab.pkl").write_bytes(pickle.dumps(content))
     Path("merges.txt").write_text("a b\n")
-    with pytest.raises(gm.TokenizerFormatError, match="it wants"):
+    with pytest.raises(gm.TokenizerFormatError, match="the pickle needs"):
         Tokenizer.from_files("vocab.pkl", "merges.txt", allow_pickle=True)
     assert not Path("executed").exists()
 

@@ -1,4 +1,4 @@
-"""`pad` of the stand-in, key by key; where transformers is installed, held against its own `pad`."""
+"""`pad` of the stand-in, key by key; compared with transformers' `pad` where it is installed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IDS = [[1, 2, 3], [4]]
 
 
 def test_labels_of_a_text_are_kept(tokenizer):
-    """A version that only looks at input_ids drops them, and the loss is gone without a word."""
+    """A version that only handles input_ids drops them, and the loss silently disappears."""
     batch = tokenizer.pad(rows(input_ids=IDS, labels=[1, 0]), return_tensors="np")
     assert batch.labels.tolist() == [1, 0]
     assert batch.input_ids.tolist() == [[1, 2, 3], [4, 258, 258]]
@@ -48,7 +48,7 @@ def test_a_given_attention_mask_is_extended_and_not_replaced(tokenizer):
         [1, 1, 1],
         [0, 0, 1],
     ]
-    assert encodings == rows(input_ids=IDS, attention_mask=[[1, 0, 1], [0]])  # the caller's are as they were
+    assert encodings == rows(input_ids=IDS, attention_mask=[[1, 0, 1], [0]])  # the caller's encodings are unchanged
 
 
 def test_type_ids_and_the_mask_of_special_tokens_are_padded(tokenizer):
@@ -72,13 +72,13 @@ def test_what_does_not_make_a_batch_is_named(tokenizer):
     for encodings, message in (
         ([{"labels": 1}], "no 'input_ids'"),
         ([{"input_ids": [1], "labels": 1}, {"input_ids": [1]}], "encoding 1 has no 'labels'"),
-        ({"input_ids": IDS, "labels": [1]}, "'labels' does not have one entry for each of the 2"),
+        ({"input_ids": IDS, "labels": [1]}, "'labels' must have one entry for each of the 2"),
     ):
         with pytest.raises(gm.OptionError, match=message):
             tokenizer.pad(encodings)
-    with pytest.raises(gm.OptionError, match="'name' holds values that are no numbers"):
+    with pytest.raises(gm.OptionError, match="'name' has values that are not numbers"):
         tokenizer.pad(rows(input_ids=IDS, name=["a", "b"]), return_tensors="np")
-    with pytest.raises(TypeError, match="encoding 0 is a list"):
+    with pytest.raises(TypeError, match="encoding 0 must be a dict with 'input_ids', got list"):
         tokenizer.pad(IDS)
 
 
@@ -125,7 +125,9 @@ def test_every_key_is_what_transformers_makes_of_it(tokenizer, case, options):
     except ValueError:
         expected = None
     if expected is None or any(str(getattr(value, "dtype", "")) == "object" for value in expected.values()):
-        with pytest.raises(gm.OptionError, match="rows of different lengths"):  # theirs makes arrays of arrays for "np"
+        with pytest.raises(
+            gm.OptionError, match="rows of different lengths"
+        ):  # transformers makes arrays of arrays for "np"
             tokenizer.pad(CASES[case], **options)
         return
     found = tokenizer.pad(CASES[case], **options)

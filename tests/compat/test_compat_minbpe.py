@@ -208,7 +208,9 @@ def test_unknown_ids_are_a_key_error(special):
             special.decode([id])
 
 
-@pytest.mark.filterwarnings("ignore::gristmill.errors.FormatWarning")  # minbpe drops what the own pattern leaves out
+@pytest.mark.filterwarnings(
+    "ignore::gristmill.errors.FormatWarning"
+)  # minbpe drops text that a custom pattern does not match
 @pytest.mark.parametrize("kind", PATTERNS)
 def test_files_come_back_the_same(kind, tmp_path):
     one = new_tokenizer(kind)

@@ -1,4 +1,4 @@
-"""compat.tiktoken: call for call what tiktoken's own object gives for the same vocabulary."""
+"""compat.tiktoken: every call gives the result of tiktoken's object for the same vocabulary."""
 
 from __future__ import annotations
 

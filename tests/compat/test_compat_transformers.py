@@ -1,4 +1,4 @@
-"""compat.huggingface with transformers: which class is returned, and that it gives Gristmill's ids."""
+"""compat.huggingface with transformers: which class is returned, and that its ids are Gristmill's."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Exported folders in the transformers that is installed: `AutoTokenizer` gives the same ids, whatever its name.
+"""Exported folders in the installed transformers: `AutoTokenizer` gives the same ids, whatever its class.
 
-Run it with several versions, each in an environment of its own that has transformers, tokenizers, pytest, regex and
+Run it with several versions, each in a separate environment with transformers, tokenizers, pytest, regex and
 hypothesis: `PYTHONPATH=src python -m pytest tests/compat/test_compat_transformers_folder.py`.
 """
 
@@ -48,7 +48,7 @@ def trained(pattern: str) -> gm.Tokenizer:
 
 
 def with_specials_first() -> gm.Tokenizer:
-    """Ids as Hugging Face's trainer gives them, and a gap."""
+    """Ids as Hugging Face's trainer assigns them, and a gap."""
     tok = trained("gpt2")
     id_of = {token: id + 10 for id, token in tok.parts.vocabulary.tokens.items()}
     vocabulary = Vocabulary.from_pairs(id_of, tok.merges, {special: 2 * i for i, special in enumerate(SPECIALS)})

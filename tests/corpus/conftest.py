@@ -9,6 +9,6 @@ from gristmill.corpus import batches
 
 @pytest.fixture
 def small_batches(monkeypatch):
-    """Batches of 100 bytes, and 10 bytes that are never cut at the beginning of a document."""
+    """Use batches of 100 bytes, and never cut the first 10 bytes of a document."""
     monkeypatch.setattr(batches, "BATCH_BYTES", 100)
     monkeypatch.setattr(batches, "MIN_STRETCH_BYTES", 10)

@@ -1,4 +1,4 @@
-"""The same documents as files of every format and compression, and what readers make of them."""
+"""The same documents as files of every format and compression, and the documents that readers return."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gristmill.corpus.packages import load_zstd
 SEPARATOR = b"<|endoftext|>"
 COMPRESSIONS = ["", ".gz", ".zst"]
 PACKED = (".gz", ".zst", ".zstd")
-# name of a file -> the options that it needs; every one of them gives the same documents.
+# File name -> the options that it needs. All files have the same documents.
 KINDS = {
     **{f"a.txt{suffix}": {} for suffix in COMPRESSIONS},
     **{f"a.jsonl{suffix}": {} for suffix in COMPRESSIONS},
@@ -34,7 +34,7 @@ KINDS = {
 
 
 def compress(data: bytes, suffix: str) -> bytes:
-    """Two members or frames: all readers must go on behind the first."""
+    """Return two members or frames: all readers must continue after the first."""
     if not suffix:
         return data
     half = len(data) // 2
@@ -53,7 +53,7 @@ def table(documents: list[bytes | None], type=None) -> pa.Table:
 
 
 def write_documents(path: Path, documents: list[bytes]) -> Path:
-    """Write documents in the format that the suffix of `path` says."""
+    """Write documents in the format given by the suffix of `path`."""
     suffix = path.suffix if path.suffix in PACKED else ""
     format = path.with_suffix("").suffix if suffix else path.suffix
     if format in (".txt", ".text"):
@@ -71,7 +71,7 @@ def write_documents(path: Path, documents: list[bytes]) -> Path:
 
 
 def find(path, **options):
-    """The one input behind `path`, and how to read it."""
+    """Return the one input at `path`, and how to read it."""
     reading = Reading.checked(options)
     (input,) = find_files([path], reading).inputs
     return input, reading
@@ -83,7 +83,7 @@ def batches_of(path, *, cut=None, mark=None, **options):
 
 
 def documents_in(batches) -> list[bytes]:
-    """The documents of batches, those put together again that were cut."""
+    """Return the documents of batches, with the parts of cut documents joined."""
     documents: list[bytes] = []
     for batch in batches:
         spans = batch.spans()
@@ -100,5 +100,5 @@ def documents_of(path, **options) -> list[bytes]:
 
 
 def cut_at_spaces(text) -> int:
-    """A cut as simple as can be: in front of the last space."""
+    """A minimal cut: before the last space."""
     return max(0, bytes(text).rfind(b" "))

@@ -1,4 +1,4 @@
-"""Files: which inputs paths, folders, globs and URLs mean, and what format each is."""
+"""Files: the inputs of paths, folders, globs and URLs, and their formats."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DOCUMENTS = [b"one", b"two two", "drei ß".encode()]
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with something of everything, seen from inside."""
+    """Change into a folder with files of every kind."""
     names = ["b.txt", "a.jsonl.gz", "deep/c.parquet", "deep/er/d.txt.zst", "deep/B.TXT", "é.ndjson"]
     others = ["README.md", "data.json", "noext", "_SUCCESS", ".hidden.txt", ".git/e.txt", "deep/.cache/f.txt", "x.bin"]
     for name in (*names, *others):
@@ -180,7 +180,7 @@ def test_names_that_are_not_utf8_are_sorted_and_read(tmp_path):
         ({"documents": "page"}, "documents='page' is not known"),
         ({"on_error": "ignore"}, "on_error='ignore' is not known. Pass one of 'raise', 'skip'"),
         ({"separator": ""}, "separator='' is empty"),
-        ({"separator": "\ud800"}, "separator='\\\\ud800' holds a lone surrogate"),
+        ({"separator": "\ud800"}, "separator='\\\\ud800' contains a lone surrogate"),
         ({"text_field": 7}, "text_field=7 is a int. Pass a str"),
         ({"max_document_bytes": 10**30}, "is too large. Pass at most 9223372036854775807"),
         ({"max_document_bytes": 100}, "max_document_bytes=100 is too small. Pass at least 2097152"),
@@ -193,5 +193,5 @@ def test_an_option_out_of_range_says_what_is_allowed(options, message):
 
 
 def test_an_option_that_there_is_not_is_a_type_error_with_those_there_are():
-    with pytest.raises(TypeError, match=r"unexpected keyword argument 'text_column'\. Options for reading are"):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'text_column'\. The read options are"):
         gm.train_tokenizer(["a"], vocab_size=300, text_column="body", special_tokens=())

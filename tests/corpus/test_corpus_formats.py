@@ -46,7 +46,7 @@ def test_a_reader_that_starts_at_a_mark_gives_the_batches_that_are_left(path, sm
 
 
 def separated(path) -> dict[str, str]:
-    """The option that makes documents of what lies between separators: only text files have any."""
+    """Return the option that makes the text between separators a document. Only text files have it."""
     return {"documents": "separator"} if {".txt", ".text"} & set(path.suffixes) else {}
 
 
@@ -92,7 +92,7 @@ def test_every_format_gives_the_same_words(path, pattern, num_threads):
 def test_every_format_gives_the_same_tokenizer(path):
     options = {"vocab_size": 300, "special_tokens": ["<|endoftext|>"], "progress": None}
     expected = gm.train_tokenizer(iter(DOCUMENTS), **options)
-    # As one text, in which the separators are specials.
+    # As one text, in which the separators are special tokens.
     assert gm.train_tokenizer(path, **options) == expected
     assert gm.train_tokenizer(path, **separated(path), **options) == expected
 
@@ -124,7 +124,7 @@ def test_random_bytes_in_every_form_of_documents_are_put_together_again(tmp_path
 
 
 def test_an_empty_file_is_no_document_or_truncated_and_can_be_skipped(path):
-    """Nothing is a text and no JSON lines, but every other format has at least a header."""
+    """Zero bytes are an empty text and zero JSON lines, but every other format has a header."""
     path.write_bytes(b"")
     other = path.with_name("other.txt")
     other.write_bytes(b"other")

@@ -1,4 +1,4 @@
-"""JSON lines: errors name file, line and field; what is read is what the standard library reads."""
+"""JSON lines: errors name file, line and field; the texts are those of the standard library."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ GOOD = b'{"text": "good"}\n'
     [
         (b'\xef\xbb\xbf{"text": "a"}', "a byte order mark"),
         (b'{"text": "a\xff"}', "invalid UTF-8 at byte 11"),
-        (b'{"text": "\\ud800"}', "an escaped surrogate that is no half of a pair"),
-        (b'{"text": "a", "x": NaN}', "not a number of JSON"),
-        (b'{"text": ' + b"[" * 2000 + b"]" * 2000 + b"}", "more than 1,024 objects and arrays"),
-        (b'{"text": "a\x01"}', "a control character that is not escaped"),
+        (b'{"text": "\\ud800"}', "an escaped surrogate that is not part of a pair"),
+        (b'{"text": "a", "x": NaN}', "not a valid JSON number"),
+        (b'{"text": ' + b"[" * 2000 + b"]" * 2000 + b"}", "more than 1,024 nested objects and arrays"),
+        (b'{"text": "a\x01"}', "an unescaped control character"),
         (b'{"text": "a"', "not valid JSON at byte 12 of the line, near"),
         (b'{"text": "a"} x', "not valid JSON"),
         (b"plain text", "not valid JSON"),
@@ -61,13 +61,13 @@ def test_a_missing_field_lists_those_there_are_and_suggests_the_longest_text(wri
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b'{"text": 7}', "field 'text' holds a number, not a string"),
-        (b'{"text": ["a"]}', "field 'text' holds an array, not a string"),
-        (b'{"text": {"a": 1}}', "field 'text' holds an object, not a string"),
-        (b'{"text": true}', "field 'text' holds true or false, not a string"),
-        (b"[1]", "holds an array, not an object. Each line must be an object with a field 'text'"),
-        (b'"text"', "holds a string, not an object"),
-        (b"null", "holds null, not an object"),
+        (b'{"text": 7}', "field 'text' is a number, not a string"),
+        (b'{"text": ["a"]}', "field 'text' is an array, not a string"),
+        (b'{"text": {"a": 1}}', "field 'text' is an object, not a string"),
+        (b'{"text": true}', "field 'text' is true or false, not a string"),
+        (b"[1]", "the line is an array, not an object. Each line must be an object with a field 'text'"),
+        (b'"text"', "the line is a string, not an object"),
+        (b"null", "the line is null, not an object"),
     ],
 )
 def test_a_record_of_another_kind_is_named(write, line, message):
@@ -115,7 +115,9 @@ def test_a_line_longer_than_a_batch_is_read_whole_up_to_the_limit(write):
 
 def test_json_that_is_not_one_object_a_line_is_asked_about(write, tmp_path):
     path = write(GOOD, "a.json")
-    with pytest.raises(gm.CorpusError, match=r"a\.json: a \.json file may be several things.*input_format='jsonl'"):
+    with pytest.raises(
+        gm.CorpusError, match=r"a\.json: the format of a \.json file is ambiguous.*input_format='jsonl'"
+    ):
         documents_of(path)
     assert documents_of(path, input_format="jsonl") == [b"good"]
     assert documents_of(path, input_format="text", documents="file") == [GOOD]
@@ -152,7 +154,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", list(HOSTILE))
 def test_every_line_that_has_no_text_is_explained_in_a_few_words_and_can_be_skipped(write, name):
-    """Python's parser fails on some that the core accepts: RecursionError if deep, ValueError if long integers."""
+    """Python's parser fails on some lines that the core accepts: deep nesting and long integers."""
     path = write(GOOD * 3 + HOSTILE[name] + b"\r\n" + GOOD)
     with pytest.raises(gm.CorpusError, match=r"a\.jsonl:4: ") as caught:
         documents_of(path)
@@ -170,7 +172,7 @@ def test_the_fields_of_a_line_are_those_of_its_object_and_not_of_those_inside(wr
     with pytest.raises(gm.CorpusError, match=r"fields: 'a', 'body'\)\. Pass text_field=\"body\""):
         documents_of(write(HOSTILE["deep"]))
     with pytest.raises(gm.CorpusError, match=r"fields: 'body'\)\. Pass text_field=…"):
-        documents_of(write(HOSTILE["repeated"]))  # the last one counts, and is no string
+        documents_of(write(HOSTILE["repeated"]))  # the last one counts, and is not a string
     with pytest.raises(gm.CorpusError, match=r"'0', '1', .*'19', …"):
         documents_of(write(HOSTILE["many keys"]))
 

@@ -67,7 +67,7 @@ def test_a_flipped_bit_is_never_other_text(tmp_path, suffix):
         damaged[place] ^= 1 << source.randrange(8)
         path.write_bytes(damaged)
         try:
-            assert documents_of(path, documents="file") == [TEXT]  # a time stamp in the header, for one
+            assert documents_of(path, documents="file") == [TEXT]  # such as a time stamp in the header
         except (gm.CorruptInputError, gm.TruncatedInputError) as error:
             assert error.path == str(path)
             assert str(path) in str(error)

@@ -108,7 +108,9 @@ def test_a_document_without_a_place_to_cut_is_read_up_to_the_limit_and_no_furthe
         match=r"a\.txt: the document at byte 16 has no place to cut it within max_document_bytes=3145728",
     ):
         documents_of(path, cut=cut_at_spaces, max_document_bytes=limit)
-    with pytest.raises(gm.CorpusError, match=r"has no end within .* Pass a larger one, or check documents='separator'"):
+    with pytest.raises(
+        gm.CorpusError, match=r"has no end within .* Pass a larger max_document_bytes, or check documents='separator'"
+    ):
         documents_of(path, max_document_bytes=limit)
 
 

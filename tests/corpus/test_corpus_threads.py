@@ -1,4 +1,4 @@
-"""Reading ahead: several inputs at once, in order; errors in order; no thread is left behind."""
+"""Reading ahead: several inputs at once, in order; errors in order; no thread keeps running."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_threads_end_when_the_consumer_fails(files):
 
 @pytest.fixture
 def some_bad(tmp_path):
-    """Two good inputs, and three that are cut short or damaged far behind their beginning."""
+    """Return two good inputs, and three that are truncated or damaged far after their beginning."""
     (tmp_path / "a.txt").write_bytes(b"alpha " * 500)
     (tmp_path / "b.txt.gz").write_bytes(compress(b"beta " * 500, ".gz")[:-3])
     (tmp_path / "c.jsonl").write_bytes(b'{"text": "gamma"}\n' * 100 + b"{\n")

@@ -1,4 +1,4 @@
-"""The tags of object stores: a file that was replaced by one of the same size within the same second is another one."""
+"""The tags of object stores: they detect a replacement of the same size within the same second."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TAGS = {}
 
 
 class TaggedFileSystem(MemoryFileSystem):
-    """A store whose clock stands still, as one of whole seconds does for a while."""
+    """A store whose clock does not advance, like one with a resolution of whole seconds."""
 
     protocol = "tagged"
     store: ClassVar = {}
@@ -75,7 +75,7 @@ def test_a_remote_input_with_another_tag_is_refused(put, field, corpus, monkeypa
     put("/b/a.txt", b"SOME TEXT", '"2"')
     with pytest.raises(gm.InputChangedError, match=r"tagged://.*/a\.txt changed .*written to or replaced"):
         list(read_part(again, part, reading, cut=None))
-    put("/b/a.txt", b"some text", None)  # a store that no longer reports tags is no reason to refuse
+    put("/b/a.txt", b"some text", None)  # a store that no longer reports tags is accepted
     assert len(list(read_part(again, part, reading, cut=None))) == 1
 
 

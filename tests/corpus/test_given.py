@@ -1,4 +1,4 @@
-"""Files and Documents: what a list of strings is, in words that leave no doubt."""
+"""Files and Documents: whether a list of strings contains paths or texts."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def test_paths_in_documents_and_texts_in_files_are_type_errors(folder):
         gm.Documents(Path("a.txt"))
     with pytest.raises(TypeError, match=r"one str.*Documents\(\[text\]\)"):
         gm.Documents("Once upon a time")
-    with pytest.raises(TypeError, match="name 1 of Files is a bytes"):
+    with pytest.raises(TypeError, match="name 1 of Files is of type bytes"):
         gm.Files("a.txt", b"b.txt")
-    with pytest.raises(TypeError, match="name 0 of Files is a int"):
+    with pytest.raises(TypeError, match="name 0 of Files is of type int"):
         gm.Files(7)
 
 
@@ -125,7 +125,7 @@ def test_what_is_no_text_by_its_kind_is_refused_with_what_it_is(folder):
     gm.encode_corpus(["low low"], tok, out="shards", progress=None)
     for corpus, what in {
         "tok.json": "is a tokenizer, not text",
-        "shards": "holds token shards, not text",
+        "shards": "contains token shards, not text",
         "shards/shard-00000.bin": "token ids, not text",
     }.items():
         with pytest.raises(gm.CorpusError, match=what):
@@ -137,5 +137,5 @@ def test_what_is_no_text_by_its_kind_is_refused_with_what_it_is(folder):
     "names", [{"a.txt", "b.txt"}, frozenset({"a.txt"}), {"a.txt": 1}], ids=["set", "frozenset", "dict"]
 )
 def test_names_without_an_order_are_refused(names):
-    with pytest.raises(TypeError, match=r"in the order in which they are read, got a \w+\. Pass a list"):
+    with pytest.raises(TypeError, match=r"Files reads names in their order, got a \w+\. Pass a list"):
         gm.Files(names)

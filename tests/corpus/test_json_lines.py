@@ -29,7 +29,7 @@ LONG = b'{"a":"' + b"0123456789" * 7 + b'","text":"' + "01234567é中".encode() 
 
 
 def extract(lines, field=b"text"):
-    """(texts, nulls, problem) as every kernel gives them."""
+    """Return (texts, nulls, problem), which must be the same for every kernel."""
     results = []
     for kernel in KERNELS:
         data, begins, ends, num_nulls, problem = _core.extract_json(lines, field, kernel)
@@ -43,7 +43,7 @@ def extract(lines, field=b"text"):
 
 
 def load(line):
-    """The value of a line. orjson refuses numbers that no double holds, which the grammar of JSON allows."""
+    """Return the value of a line. orjson rejects numbers beyond the range of a double, which JSON allows."""
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -54,7 +54,7 @@ def load(line):
 
 
 def smaller(number):
-    """A number of the same form that a double holds; strings stay as they are."""
+    """Return a number of the same form within the range of a double. Strings are unchanged."""
     if number[0].startswith(b'"'):
         return number[0]
     digits, *exponent = re.split(rb"[eE]", number[0])
@@ -62,7 +62,7 @@ def smaller(number):
 
 
 def judge(line, field):
-    """The text of a line, None for null, or the kind of its fault as far as orjson tells it."""
+    """The text of a line, None for null, or the kind of its fault as reported by orjson."""
     try:
         value = load(line)
     except orjson.JSONDecodeError:
@@ -100,7 +100,7 @@ def assert_agrees_with_orjson(lines, field=b"text"):
     assert num_nulls == expected_nulls
 
 
-# What hypothesis makes: values, and every way to write them.
+# Hypothesis strategies: values, and every way to write them.
 
 strings = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
 keys = strings | st.sampled_from(["text", "", "tex", "textt", "te\0xt", '"', "\\", "ключ", "😀"])
@@ -171,7 +171,7 @@ def test_any_bytes_in_a_string_are_judged_as_orjson_judges_them(data):
     assert_agrees_with_orjson(b'{"text":"ab' + data.replace(b'"', b"").replace(b"\\", b"") + b'\\n"}')
 
 
-# Every place and every byte.
+# Every position and every byte.
 
 
 @pytest.mark.parametrize("line", [SAMPLE, LONG, b'{"text":""}'])
@@ -230,8 +230,8 @@ def test_mutated_lines_are_judged_as_orjson_judges_them(seed):
 )
 def test_strings_as_long_as_a_block_and_a_little_more_or_less(size):
     for special in ("", "\n", '"', "é", "中", "😀", "\0", "\u2028"):
-        for behind in (0, 1, 5, 31, 40):
-            text = "a" * size + special + "b" * behind
+        for after in (0, 1, 5, 31, 40):
+            text = "a" * size + special + "b" * after
             for line in (orjson.dumps({"text": text}), json.dumps({"k" * size: text, "text": text}).encode()):
                 assert extract(line) == ([text.encode()], 0, None)
     for bad in (
@@ -246,8 +246,8 @@ def test_strings_as_long_as_a_block_and_a_little_more_or_less(size):
         b"\\x",
         b"\\ud800",
     ):
-        for behind in (b"", b"c" * 40):
-            assert_agrees_with_orjson(b'{"text":"' + "é".encode() + b"a" * size + bad + behind + b'"}')
+        for after in (b"", b"c" * 40):
+            assert_agrees_with_orjson(b'{"text":"' + "é".encode() + b"a" * size + bad + after + b'"}')
 
 
 @pytest.mark.parametrize(

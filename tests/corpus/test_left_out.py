@@ -1,4 +1,4 @@
-"""Files of a folder that are left out: named once, and only those that somebody may have meant."""
+"""Skipped files of a folder: reported once, and only if the user may have wanted them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def test_files_whose_suffix_is_not_known_are_counted_by_suffix(data):
     for name in ("one.md", "deep/two.md", "three.CSV", "four.json", "five.html.gz"):
         (data / name).write_text("text")
     assert left_out("data") == [
-        "left out 5 files of data with suffixes that are not read as text: .md (2), .csv (1), .html.gz (1), .json (1). "
-        "Name them, or pass a glob, to include them."
+        "skipped 5 files of data with suffixes that are not read as text: .md (2), .csv (1), .html.gz (1), .json (1). "
+        "To include them, pass their paths or a glob."
     ]
 
 
@@ -43,7 +43,7 @@ def test_several_folders_are_one_warning(data):
     for name in ("data/a.md", "more/a.md"):
         Path(name).write_text("text")
     (message,) = left_out(["data", "more"])
-    assert message.startswith("left out 2 files of 2 folders with suffixes that are not read as text: .md (2).")
+    assert message.startswith("skipped 2 files of 2 folders with suffixes that are not read as text: .md (2).")
 
 
 def test_the_advice_works(data):
@@ -76,7 +76,7 @@ def test_a_format_that_was_asked_for_leaves_the_others_out_in_silence(data):
 
 
 def test_a_folder_with_nothing_to_read_says_what_it_holds(data):
-    for folder, what in {"deep": "it holds no files", "other": r"it holds \.md \(2\), \.csv \(1\)"}.items():
+    for folder, what in {"deep": "it contains no files", "other": r"it contains \.md \(2\), \.csv \(1\)"}.items():
         Path(folder).mkdir()
         if folder == "other":
             for name in ("a.md", "b.md", "c.csv"):
@@ -89,6 +89,6 @@ def test_the_command_line_shows_it_once(data, capsys):
     (data / "a.md").write_text("text")
     arguments = ["train-tokenizer", "data", "--vocab-size", "260", "-o", "tok.json", "--progress", "none"]
     assert main(arguments) == 0
-    assert capsys.readouterr().err.count("gristmill: warning: left out 1 file of data") == 1
+    assert capsys.readouterr().err.count("gristmill: warning: skipped 1 file of data") == 1
     assert main(["encode", "data", "-t", "tok.json", "-o", "shards", "--progress", "none"]) == 0
-    assert capsys.readouterr().err.count("gristmill: warning: left out 1 file of data") == 1
+    assert capsys.readouterr().err.count("gristmill: warning: skipped 1 file of data") == 1

@@ -1,4 +1,4 @@
-"""Corpus: what an argument means, and what is no corpus."""
+"""What a corpus argument means, and which objects are not a corpus."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gristmill.corpus.documents import TextStream
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Two text files and a folder with two more, seen from inside."""
+    """Change into a folder with two text files and a folder with two more."""
     (tmp_path / "b.txt").write_bytes(b"bb")
     (tmp_path / "a.txt").write_bytes(b"a")
     (tmp_path / "deep" / "er").mkdir(parents=True)
@@ -98,7 +98,7 @@ def test_punctuation_among_words_is_text_although_it_names_a_folder(folder):
 
 @pytest.fixture
 def listed(monkeypatch):
-    """The folders that are listed, in order."""
+    """Record the folders that are listed, in order."""
     folders = []
 
     def scandir(path, real=os.scandir):
@@ -196,7 +196,7 @@ def test_a_file_name_that_is_not_utf8_is_read_like_any_other(folder):
 
 @pytest.mark.parametrize("path", ["", "\ud800.txt", "a\0b.txt", "\ud800*.txt"])
 def test_a_path_that_no_file_can_have_is_file_not_found(folder, path):
-    """The empty path is not the current folder, and a surrogate is no reason for a UnicodeEncodeError."""
+    """The empty path is not the current folder, and a surrogate does not raise UnicodeEncodeError."""
     with pytest.raises(FileNotFoundError):
         open_corpus(path)
 

@@ -1,4 +1,4 @@
-"""Read options that do not apply to the corpus: errors, not ignored."""
+"""Read options that do not apply to the corpus are errors, not ignored."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def corpora(tmp_path, monkeypatch):
 FILES = {"text", "jsonl", "parquet", "mixed"}
 # option -> the corpora that it applies to
 APPLIES = {
-    "input_format": {"text"},  # as "text"; what it does to others is no matter of this test
+    "input_format": {"text"},  # as "text"; this test does not cover others
     "text_field": {"jsonl", "parquet", "mixed", "rows", "table"},
     "documents": {"text", "mixed"},
     "separator": {"text", "mixed"},

@@ -1,4 +1,4 @@
-"""URLs: how often a file system is asked, and what becomes of whatever its plug-in raises."""
+"""URLs: the number of requests, and how errors of a plug-in are reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ START = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 class Server:
-    """What a server holds, what it was asked, and where it fails."""
+    """The files of a server, its requests, and its failures."""
 
     def __init__(self):
         self.files = {}  # path -> (bytes, time)
@@ -52,8 +52,8 @@ class Server:
 
     def about(self, path):
         data, modified = self.files[path]
-        told = {"LastModified": modified} if self.tells_time else {}
-        return {"name": path, "size": len(data), "type": "file", **told}
+        time_fields = {"LastModified": modified} if self.tells_time else {}
+        return {"name": path, "size": len(data), "type": "file", **time_fields}
 
     def asked(self, path):
         return {operation: count for (operation, name), count in sorted(self.requests.items()) if name == path}
@@ -143,14 +143,14 @@ def test_a_listing_tells_all_about_its_files_and_none_is_asked_about_again(count
     ("corpus", "heads"), [("counted://b/data/*.txt", 2), ("counted://b/data", 2), ("counted://b/data/a.txt", 3)]
 )
 def test_an_input_costs_as_many_requests_as_the_documentation_says(counted, corpus, heads):
-    """One when it is named, one when it is opened, one at the end, and those that fetch it."""
+    """One request to find it, one to open it, one at the end, and those that fetch its data."""
     counted.put("b/data/a.txt", b"some text")
     assert gm.count_words(corpus, progress=None, special_tokens=()).count("text") == 0
     assert counted.asked("b/data/a.txt") == {"get": 1, "head": heads, "open": 1}
 
 
 def test_a_listing_is_never_taken_from_the_cache_of_the_file_system(counted, monkeypatch):
-    """fsspec keeps listings as long as the process lives, and sizes of yesterday would be taken for changes."""
+    """fsspec keeps listings as long as the process lives, and outdated sizes would look like changes."""
     emptied = []
     monkeypatch.setattr(CountedFileSystem, "invalidate_cache", lambda self, path=None: emptied.append(path))
     counted.put("b/a.txt", b"text")
@@ -205,24 +205,24 @@ def test_an_input_that_changed_since_it_was_found_or_while_it_is_read_is_an_erro
 
 
 def test_a_file_system_that_gives_less_than_it_said_is_an_error(counted):
-    """Its size and time are as they were, so nothing else would tell."""
+    """Its size and time are unchanged, so only the tag shows the change."""
     counted.put("b/a.txt", b"some text")
     input, reading = find("counted://b/a.txt")
     whole = CountedFile._fetch_range
     CountedFile._fetch_range = lambda self, start, end: b"some"[start:end]
     try:
-        with pytest.raises(gm.TruncatedInputError, match=r"counted://b/a\.txt: .* gave 4 of its 9 bytes"):
+        with pytest.raises(gm.TruncatedInputError, match=r"counted://b/a\.txt: .* returned only 4 of 9 bytes"):
             list(read_batches(input, reading, cut=None))
     finally:
         CountedFile._fetch_range = whole
 
 
 class ClientError(Exception):
-    """As botocore has it: no OSError, no ValueError."""
+    """Like botocore's: neither an OSError nor a ValueError."""
 
 
 class ClientPayloadError(Exception):
-    """As aiohttp has it."""
+    """Like aiohttp's."""
 
 
 CAUSES = [
@@ -281,7 +281,7 @@ def test_a_missing_or_forbidden_url_is_the_error_of_the_system_and_is_not_skippe
 
 
 def test_a_connection_that_fsspec_calls_a_missing_file_is_told_by_its_cause(counted):
-    """Its web file system raises FileNotFoundError(url) from whatever went wrong."""
+    """Its web file system raises FileNotFoundError(url) from the real cause."""
     missing = FileNotFoundError("counted://b/a.txt")
     missing.__cause__ = ClientError("Cannot connect to host")
     counted.failures["head", "b/a.txt"] = missing

@@ -1,4 +1,4 @@
-"""Parts of a corpus: read one after the other, they have the documents of the whole, and each reads little else."""
+"""Parts of a corpus: together they have the documents of the whole, and reading one reads little else."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def small(monkeypatch):
 
 
 def make_small(patch):
-    """Sizes at which short texts have many batches, parts and blocks."""
+    """Use sizes at which short texts have many batches, parts and blocks."""
     patch.setattr(batches, "BATCH_BYTES", 100)
     patch.setattr(batches, "MIN_STRETCH_BYTES", 10)
     patch.setattr(cuts, "FIRST_BYTES", 16)
@@ -77,7 +77,7 @@ def whole(files, reading, cut=NATIVE.last_cut):
 
 
 def in_parts(files, reading, part_bytes, *, cutting=CUTTING, cut=NATIVE.last_cut):
-    """The batches of each part, after checking that the flags of neighbours agree."""
+    """Return the batches of each part, after checking that the flags of adjacent parts agree."""
     planned = cut_into_parts(files, reading, part_bytes=part_bytes, cutting=cutting)
     parts = [part_from_json(json.loads(json.dumps(part_to_json(part)))) for part in planned]
     assert parts == planned
@@ -121,7 +121,7 @@ READINGS = st.one_of(
 
 
 def plain_documents(data, reading):
-    """What a document is, in the fewest words."""
+    """Return the documents by the plain definition."""
     separator = reading.end_of_document
     if separator is None:
         return [data]
@@ -160,13 +160,13 @@ def test_parts_of_texts_have_their_documents_wherever_they_are_cut(tmp_path_fact
 
 
 def words_of(counter):
-    """The words in the order of the corpus, with their counts."""
+    """Return the words in corpus order, with their counts."""
     table, _ = counter.finish()
     return table.data.tobytes(), table.offsets.tolist(), table.counts.tolist()
 
 
 def check_beginnings(files, reading, part_bytes, cutting=CUTTING):
-    """How many documents are cut; the first bytes of each, by which it is assigned to a split, are in one part."""
+    """Return the number of cut documents. The first bytes of each, which decide its split, must be in one part."""
     num_cut = 0
     for part in cut_into_parts(files, reading, part_bytes=part_bytes, cutting=cutting):
         for stretch in part:
@@ -304,7 +304,7 @@ def test_an_error_in_json_lines_names_the_line_of_the_file(tmp_path, small):
     files, reading = found([tmp_path / "a.jsonl"])
     parts = cut_into_parts(files, reading, part_bytes=500, cutting=None)
     assert len(parts) > 4
-    with pytest.raises(gm.CorpusError, match=r"a\.jsonl:71: field 'text' holds a number"):
+    with pytest.raises(gm.CorpusError, match=r"a\.jsonl:71: field 'text' is a number"):
         for part in parts:
             for _, batch in read_part(files, part, reading, cut=None):
                 batch.spans()

@@ -1,4 +1,4 @@
-"""Tables, columns and rows as documents: whatever holds the texts, they are the same documents."""
+"""Tables, columns and rows as documents: every kind of table gives the same documents."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def hugging_face():
     return datasets.Dataset.from_dict({"id": IDS, "body": TEXTS})
 
 
-# Each is called with an empty folder and gives a table with a column "body".
+# Each is called with an empty folder and returns a table with a column "body".
 TABLES = {
     "rows": lambda folder: rows(),
     "list of rows": lambda folder: list(rows()),
@@ -101,7 +101,7 @@ COLUMNS = {
 
 
 def read(corpus, **options):
-    """The documents of a corpus, and how many texts were null."""
+    """Return the documents of a corpus, and the number of null texts."""
     batches = list(open_corpus(corpus, Reading.checked(options)).read_batches())
     return documents_in(batches), sum(batch.spans().num_nulls for batch in batches)
 
@@ -170,7 +170,7 @@ def test_a_column_that_is_not_there_is_an_error_with_those_there_are(tmp_path, k
 
 @pytest.mark.parametrize("kind", ["pyarrow string", "pandas", "polars", "datasets"])
 def test_a_column_of_numbers_is_refused(tmp_path, kind):
-    with pytest.raises(gm.CorpusError, match=r"'id'.* of type [Ii]nt64, and only strings and bytes are text"):
+    with pytest.raises(gm.CorpusError, match=r"'id'.* of type [Ii]nt64, but only strings and bytes are text"):
         read(TABLES[kind](tmp_path), text_field="id")
 
 
@@ -189,8 +189,8 @@ def test_values_and_rows_of_another_type_are_named_with_their_number():
         (np.arange(3, dtype=np.uint16), TypeError, "an array of uint16 .*, which is not text"),
         (np.array([["a"], ["b"]]), TypeError, "2 dimensions"),
         (np.array("a"), TypeError, "0 dimensions"),
-        (pa.array([1, 2]), gm.CorpusError, "int64, and only strings and bytes are text"),
-        (pa.chunked_array([[1, 2]]), gm.CorpusError, "int64, and only strings and bytes are text"),
+        (pa.array([1, 2]), gm.CorpusError, "int64, but only strings and bytes are text"),
+        (pa.chunked_array([[1, 2]]), gm.CorpusError, "int64, but only strings and bytes are text"),
         ({"text": ["a", "b"]}, TypeError, r"dict is not a corpus.*data\['text'\].*from_counts"),
     ],
 )
@@ -212,9 +212,9 @@ def test_what_holds_no_texts_is_refused(array, error, message):
 def test_a_column_of_pandas_that_holds_no_text_is_refused_with_its_type(make, type):
     pandas = pytest.importorskip("pandas")
     column = make(pandas)
-    with pytest.raises(gm.CorpusError, match=rf"column 'text' of the table .*{type}.*, and only strings and bytes"):
+    with pytest.raises(gm.CorpusError, match=rf"column 'text' of the table .*{type}.*, but only strings and bytes"):
         read(pandas.DataFrame({"text": column}))
-    with pytest.raises(gm.CorpusError, match=rf"{type}.*, and only strings and bytes"):
+    with pytest.raises(gm.CorpusError, match=rf"{type}.*, but only strings and bytes"):
         read(pandas.Series(column))
 
 
@@ -282,7 +282,7 @@ def test_a_table_of_an_unknown_library_is_not_taken_as_its_column_names():
     class Frame(dict):
         columns, dtypes = ["text"], [str]
 
-    with pytest.raises(TypeError, match="table that cannot be read"):
+    with pytest.raises(TypeError, match="table of an unsupported type"):
         read(Frame(text=["a"]))
 
 

@@ -1,4 +1,4 @@
-"""Folders and globs: the files that the glob module finds, links followed by one rule, and no file twice for a loop."""
+"""Folders and globs: the files that the glob module finds, links, and no repeated files because of loops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def names(*corpus):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """data/a.txt, data/deep/b.txt and, outside of it, shared/c.txt, seen from inside."""
+    """data/a.txt, data/deep/b.txt and, outside of it, shared/c.txt, in the current folder."""
     for name in ("data/a.txt", "data/deep/b.txt", "shared/c.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"text ")
@@ -37,7 +37,7 @@ def test_folders_and_globs_follow_links_and_read_no_file_again_behind_a_loop(fol
     link("data/loop", "../data")
     link("data/deep/up", "..")
     link("data/shared", "../shared")
-    link("shared/back", "../data")  # round about: data/shared/back is data
+    link("shared/back", "../data")  # a loop: data/shared/back is data
     if corpus == "file:data":
         corpus = f"file://{folder}/data"
     found = [os.path.relpath(name, folder) for name in names(corpus)]
@@ -173,7 +173,7 @@ def test_without_links_the_glob_module_finds_the_same(tmp_path, monkeypatch, see
             pattern = "/".join(source.choices(parts, k=source.randrange(1, 5)))
             pattern = source.choice(["", "", "./", f"{base}/", f"{base}//"]) + pattern.lstrip("/")
             expected = {path for path in glob.iglob(pattern, recursive=True) if not Path(path).is_dir()}  # noqa: PTH207
-            expected = {path for path in expected if not path.endswith("/")}  # "a.txt/**" is no file
+            expected = {path for path in expected if not path.endswith("/")}  # "a.txt/**" is not a file
             if glob.has_magic(pattern):
                 assert walk.files_that_match(pattern) == sorted(expected, key=os.fsencode), pattern
                 num_found += len(expected)

@@ -1,4 +1,4 @@
-"""Counting in parts gives the file that `count_words` gives in one process, byte for byte, whatever was damaged."""
+"""Counting in parts gives the same file as `count_words` in one process, even if files of the job were damaged."""
 
 import contextlib
 import errno
@@ -50,7 +50,7 @@ def in_parts(corpus, tmp_path, *, part_bytes=4000, num_partitions=4, num_workers
 
 
 def write_corpus(folder, kind):
-    """Three files of a kind, and what to pass for them."""
+    """Return three files of one format, and the options to read them."""
     texts = [text(seed) for seed in range(3)]
     if kind == "text":
         for i, content in enumerate(texts):
@@ -100,7 +100,7 @@ def test_same_file_for_regex_patterns_and_other_ways_to_read(tmp_path, options):
 
 @pytest.mark.filterwarnings("ignore::gristmill.SlowPatternWarning")
 def test_positions_of_a_regex_are_those_of_the_native_pattern(tmp_path):
-    """Separators are no text: a word after one begins where the text before it ends."""
+    """Separators are not text: a word after one begins where the text before it ends."""
     (tmp_path / "a.txt").write_text("ab\ncd\nab\nef")
     native = gm.count_words(gm.Files(tmp_path / "a.txt"), documents="line", pattern="whitespace")
     regex = gm.count_words(gm.Files(tmp_path / "a.txt"), documents="line", pattern=r"\S+|\s+")
@@ -165,10 +165,10 @@ def test_skipped_inputs_are_reported_once_and_left_out_whole(tmp_path):
 
 def test_a_corpus_without_words_is_the_error_of_count_words(tmp_path):
     (tmp_path / "a.txt").write_text("<|endoftext|>")
-    with pytest.raises(gm.EmptyCorpusError, match="holds special tokens only"):
+    with pytest.raises(gm.EmptyCorpusError, match="contains only special tokens"):
         in_parts(gm.Files(tmp_path / "a.txt"), tmp_path)
     (tmp_path / "a.txt").write_text("a b c")
-    with pytest.raises(gm.EmptyCorpusError, match="min_frequency=5 leaves none of the 3 words"):
+    with pytest.raises(gm.EmptyCorpusError, match=r"none of the 3 words .* occurs min_frequency=5 times"):
         in_parts(gm.Files(tmp_path / "a.txt"), tmp_path, min_frequency=5)
 
 
@@ -187,18 +187,18 @@ def test_options_that_do_not_fit_an_executor_are_errors(tmp_path, executor):
         gm.count_words(["low low lower"], executor=executor)
     with pytest.raises(gm.OptionError, match="num_threads=2 does not apply to executor='processes'"):
         gm.count_words(gm.Files(tmp_path / "a.txt"), executor=executor, num_threads=2)
-    with pytest.raises(gm.OptionError, match="the words are counted already"):
+    with pytest.raises(gm.OptionError, match="the words are already counted"):
         gm.train_tokenizer(gm.count_words(["low"]), vocab_size=300, executor=executor)
 
 
 def test_threads_and_workers_that_differ_are_an_error():
-    with pytest.raises(gm.OptionError, match="num_threads=2, but num_workers=3"):
+    with pytest.raises(gm.OptionError, match="num_threads=2 contradicts num_workers=3"):
         gm.count_words(["low"], executor=gm.Local(num_workers=3), num_threads=2)
     assert gm.count_words(["low"], executor=gm.Local(num_workers=2), num_threads=2).count("low") == 1
 
 
 class Watched(gm.Local):
-    """Notes which jobs are there once its workers have ended."""
+    """Records which jobs exist when its workers have ended."""
 
     found: ClassVar[list[Path]] = []
 
@@ -237,7 +237,7 @@ def test_an_input_that_changed_after_the_plan_is_refused(tmp_path):
         in_parts(gm.Files(path), tmp_path)
 
 
-# A job that was interrupted, and what may have happened to its files since.
+# Interrupted jobs, and damage to their files.
 
 
 class Interrupted(Exception):
@@ -252,7 +252,7 @@ def corpus(tmp_path):
 
 
 def interrupted(corpus, tmp_path, before):
-    """The folder of a job that ended before `before`, a function of `distributed`."""
+    """Return the folder of a job that was stopped before `before`, a function of `distributed`."""
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Interrupted):
         patch.setattr(distributed, before, raise_interrupted)
         in_parts(corpus, tmp_path)
@@ -265,7 +265,7 @@ def raise_interrupted(*_, **__):
 
 
 def resumed(corpus, tmp_path):
-    """The words of the job, and the parts that were counted again."""
+    """Return the words of the job, and the parts that were counted again."""
     again = set()
     count_part = tasks.count_part
 
@@ -301,7 +301,7 @@ def flip_a_byte_of_a_run(folder):
 
 
 def flip_the_length_of_a_word(folder):
-    """A count, or a length, may be anything: neither too much memory nor a false overflow."""
+    """A damaged count or length must cause neither high memory use nor a false overflow."""
     data = bytearray((folder / "count-00002.runs").read_bytes())
     for at in range(0, len(data) - 32, 8):
         if data[at + 7] == 0x80:  # the length of a long word
@@ -323,7 +323,7 @@ def corrupt_ok(folder):
 
 
 def lose_power(folder):
-    """What was not flushed to the disk may be zeros, or nothing."""
+    """Data that was not flushed to disk may be zeros, or missing."""
     path = folder / "count-00001.runs"
     path.write_bytes(bytes(path.stat().st_size))
     (folder / "count-00002.runs").write_bytes(b"")
@@ -477,7 +477,7 @@ def test_partitions_are_those_of_xxh64_without_a_seed():
 
 
 def test_a_table_that_cannot_be_saved_leaves_a_job_that_resumes(tmp_path, corpus):
-    """A full disk at the end of a day of counting costs the end of it, not the day."""
+    """A full disk at the end of a day of counting loses only the last step."""
     executor = gm.Local(num_workers=1, work_folder=tmp_path / "work", part_bytes=300)
     options = CountOptions.checked(
         corpus,

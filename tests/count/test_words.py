@@ -83,7 +83,7 @@ def test_a_sum_of_counts_that_passes_63_bits_is_an_error_and_not_a_small_number(
     assert large.count("ab") == 2**62
     for add in (
         lambda: large + large,
-        lambda: large + Words.from_counts({"cd": 2**62}),  # no word passes the bound, all together do
+        lambda: large + Words.from_counts({"cd": 2**62}),  # no single count exceeds the limit, but the sum does
         lambda: large + Words.from_counts({"c": 2**61}) + Words.from_counts({"d": 2**61}),
         lambda: Words.from_counts({"a": 2**62, "b": 2**62}),
         lambda: gm.train_tokenizer(
@@ -283,7 +283,7 @@ def test_a_process_that_is_killed_while_it_spills_leaves_nothing_in_the_temporar
     done = run_script(script, limit, environment={"TMPDIR": str(tmp_path)})
     assert done.returncode == -signal.SIGKILL, done.stderr
     if sys.platform == "linux":
-        assert (int(done.stdout) > 0) == (limit > 0)  # it had spilled
+        assert (int(done.stdout) > 0) == (limit > 0)  # whether it spilled
     assert list(tmp_path.iterdir()) == []
 
 

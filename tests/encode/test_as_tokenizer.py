@@ -1,4 +1,4 @@
-"""What may be passed where a tokenizer is asked for, and what Python and notebooks show of one."""
+"""Objects that are accepted as a tokenizer, and how Python and notebooks show a tokenizer."""
 
 from __future__ import annotations
 
@@ -90,11 +90,11 @@ def test_a_missing_file_says_what_was_passed_and_what_to_run_first(tmp_path):
 def test_a_damaged_tokenizer_file_keeps_the_message_of_its_format(tok, tmp_path):
     path = saved(tok, tmp_path)
     path.write_bytes(path.read_bytes().replace(b"gpt2", b"gpt3"))
-    with pytest.raises(gm.TokenizerFormatError, match="its checksum does not fit"):
+    with pytest.raises(gm.TokenizerFormatError, match="its checksum does not match"):
         as_tokenizer(path)
 
 
-# How Python and notebooks show it
+# Display in Python and notebooks
 
 
 def test_len_counts_tokens_and_not_the_gaps_between_ids(tok):
@@ -129,8 +129,8 @@ def test_notebooks_show_markup_of_a_corpus_as_text():
 
 
 def test_old_names_work_and_name_the_new_ones(tok):
-    with pytest.warns(DeprecationWarning, match=r"now called Tokenizer\.from_parts\(\)"):
+    with pytest.warns(DeprecationWarning, match=r"of_parts\(\) is deprecated. Use Tokenizer\.from_parts\(\)"):
         assert gm.Tokenizer.of_parts(tok.parts) == tok
     words = gm.Words.from_counts({"a": 3, "b": 1})
-    with pytest.warns(DeprecationWarning, match=r"now called Words\.num_pieces"):
+    with pytest.warns(DeprecationWarning, match=r"Words\.total is deprecated. Use Words\.num_pieces"):
         assert words.total == words.num_pieces == 4

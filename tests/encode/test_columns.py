@@ -1,4 +1,4 @@
-"""Columns of pandas, polars, pyarrow, NumPy and Hugging Face as batches of texts, and tables, which are refused."""
+"""Columns of pandas, polars, pyarrow, NumPy and Hugging Face as batches of texts; tables are an error."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def test_a_column_of_texts_is_a_batch(column):
 @pytest.mark.parametrize("column", [*COLUMNS, list], ids=lambda column: column.__name__)
 def test_a_missing_text_of_a_column_is_named_by_its_index(column):
     for dropout in (0.0, 0.5):
-        with pytest.raises(TypeError, match=r"texts\[2\] is missing: .*leave such entries out"):
+        with pytest.raises(TypeError, match=r"texts\[2\] is a missing value: .*drop missing values first"):
             TOK.encode_batch(column(["a", "b", None]), dropout=dropout)
 
 
 def test_nan_is_a_missing_text():
-    with pytest.raises(TypeError, match=r"texts\[1\] is missing: nan"):
+    with pytest.raises(TypeError, match=r"texts\[1\] is a missing value: nan"):
         TOK.encode_batch(pandas_series(["a", float("nan")]))
 
 

@@ -29,7 +29,7 @@ ALL = {"allowed_special": "all"}
 PLAIN = {"allowed_special": (), "disallowed_special": ()}
 STRICT = {"disallowed_special": "all"}
 
-# Everything that must not be torn: characters of 2 to 4 bytes, \r\n, specials and their beginnings, contractions,
+# Everything that must not be cut: characters of 2 to 4 bytes, \r\n, specials and their prefixes, contractions,
 # runs of spaces and of newlines, invalid bytes, numbers of more than three digits.
 TORN = (
     "Zoë's I'LL don't\r\n\r\n   <|end|>  中文😀 1234567  <s>> <|en <s> x \n\n\té>é a b\r\n'".encode()
@@ -53,7 +53,7 @@ def small():
     return Tokenizer([(b"a", b"b"), (b"ab", b"c")], special_tokens=["<s>", "<s>>"])
 
 
-# Every way gives the ids of encode
+# All methods return the ids of encode
 
 
 @pytest.mark.parametrize("data", [b"", b"a", TORN, STORY.encode(), *INVALID, bytes(range(256)), random_text(3, 3000)])
@@ -244,7 +244,7 @@ def test_chunks_that_are_no_text(tok, given, message):
 
 def test_a_chunk_without_utf8_form_is_named(tok):
     for chunk in ("ab\ud800", "x" * 50_000 + "ab\ud800"):
-        with pytest.raises(gm.TextError, match=rf"chunk 1 has no UTF-8 form.*at character {len(chunk) - 1} "):
+        with pytest.raises(gm.TextError, match=rf"chunk 1 cannot be encoded as UTF-8.*at character {len(chunk) - 1} "):
             list(tok.encode_iterable(["a", chunk]))
 
 
@@ -281,9 +281,9 @@ def test_a_batch_that_is_none(tok, texts, message):
 
 def test_what_is_wrong_with_a_text_of_a_batch_names_it(tok):
     for dropout in (0.0, 0.5):
-        with pytest.raises(gm.TextError, match=r"texts\[2\] has no UTF-8 form"):
+        with pytest.raises(gm.TextError, match=r"texts\[2\] cannot be encoded as UTF-8"):
             tok.encode_batch(["a", "b", "\udc80"], dropout=dropout)
-        with pytest.raises(gm.SpecialTokenError, match=r"texts\[1\] spells out the special token '<s>' at byte 2"):
+        with pytest.raises(gm.SpecialTokenError, match=r"texts\[1\] contains the special token '<s>' at byte 2"):
             tok.encode_batch(["a", "x <s> "], dropout=dropout, **STRICT)
 
 
@@ -355,7 +355,7 @@ def test_a_vocabulary_beyond_65536_has_32_bits():
     larger = Tokenizer(merges, special_tokens=["<s>"])
     assert larger.encode_array("ab<s>", **ALL).tolist() == [256 + 97 * 256 + 98, 65536 + 256]
     assert larger.encode_array("ab").dtype == np.uint32
-    with pytest.raises(gm.OptionError, match=r"uint16 does not hold every id up to 65792\. Pass uint32"):
+    with pytest.raises(gm.OptionError, match=r"uint16 cannot represent all ids up to 65792\. Pass uint32"):
         larger.encode_array("ab", dtype="uint16")
 
 
@@ -482,7 +482,7 @@ def test_thousands_of_specials_and_of_rules_stay_fast(small):
     assert tok.decode(ids) == text
     with pytest.raises(gm.SpecialTokenError):
         tok.encode(text, **STRICT)
-    for special in specials[:100]:  # more rules than are kept
+    for special in specials[:100]:  # more rules than the cache keeps
         assert tok.encode(special, allowed_special={special}) == [tok.special_tokens[special]]
 
 
@@ -509,7 +509,7 @@ def test_a_file_that_can_not_be_read(tok, tmp_path):
 
 def test_a_forged_special_in_a_file_names_the_file(tok, tmp_path):
     (tmp_path / "{0}.txt").write_text("ab <s>")
-    with pytest.raises(gm.SpecialTokenError, match=r"\{0\}\.txt spells out the special token '<s>' at byte 3"):
+    with pytest.raises(gm.SpecialTokenError, match=r"\{0\}\.txt contains the special token '<s>' at byte 3"):
         tok.encode_file(tmp_path / "{0}.txt", allowed_special=(), disallowed_special="all")
 
 
@@ -565,7 +565,7 @@ def test_eight_threads_share_one_tokenizer_and_all_of_its_methods(tok):
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_tokenizer_works_in_a_child_after_threads_were_used(method):
     tok = gm.train_tokenizer([STORY], vocab_size=300, num_threads=2, progress=None, special_tokens=())
-    expected = rows_of(tok)  # two threads have run when the child comes to be
+    expected = rows_of(tok)  # two threads have run before the fork
     context = multiprocessing.get_context(method)
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=rows_in_child, args=(tok, theirs))

@@ -1,4 +1,4 @@
-"""`encode_file` on compressed files: the ids of the text inside, as if it lay there unpacked."""
+"""`encode_file` on compressed files: the ids of the text inside, as if the file were not compressed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_ids_are_those_of_the_text_wherever_its_blocks_end(
 
 def test_all_members_and_frames_are_read_and_an_empty_text_has_no_ids(tok, tmp_path):
     for suffix, pack in PACK.items():
-        path = tmp_path / f"t{suffix.upper()}"  # the suffix alone says it, in any case
+        path = tmp_path / f"t{suffix.upper()}"  # the suffix decides, in upper or lower case
         path.write_bytes(pack(b"one two") + pack(b" three"))
         assert tok.encode_file(path).tolist() == tok.encode("one two three")
         path.write_bytes(pack(b""))
@@ -99,9 +99,9 @@ def test_a_table_is_an_error_that_names_encode_corpus(tok, name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["t.zip", "t.tar.gz", "t.xz"])
-def test_a_packed_file_that_is_not_unpacked_is_an_error(tok, name, tmp_path):
+def test_a_file_in_another_compression_is_an_error(tok, name, tmp_path):
     (tmp_path / name).write_bytes(b"packed")
-    with pytest.raises(gm.CorpusError, match=r"only \.gz and \.zst are unpacked"):
+    with pytest.raises(gm.CorpusError, match=r"only \.gz and \.zst are decompressed"):
         tok.encode_file(tmp_path / name)
 
 

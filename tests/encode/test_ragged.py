@@ -26,7 +26,7 @@ def test_it_is_a_sequence_of_rows(rows):
     assert [rows[i].tolist() for i in range(-4, 4)] == ROWS * 2
     assert rows.lengths.tolist() == [3, 0, 1, 2]
     for i in (4, -5):
-        with pytest.raises(IndexError, match=f"no row {i}: there are 4"):
+        with pytest.raises(IndexError, match=f"row {i} is out of range: there are 4 rows"):
             rows[i]
     with pytest.raises(TypeError):
         rows["a"]
@@ -78,9 +78,9 @@ def test_padded_at_the_right_and_the_left(rows):
     [
         ({"length": 2}, r"length=2 is too small: row 0 has 3 ids.*truncated\(2\)"),
         ({"side": "top"}, "side='top' is not known. Pass 'right' or 'left'"),
-        ({"pad_id": -100}, "uint16 does not hold pad_id=-100"),
-        ({"pad_id": 70_000}, "does not hold pad_id=70000"),
-        ({"dtype": "float32"}, "float32 does not hold"),
+        ({"pad_id": -100}, "dtype=uint16 cannot represent pad_id=-100"),
+        ({"pad_id": 70_000}, "cannot represent pad_id=70000"),
+        ({"dtype": "float32"}, "dtype=float32 cannot represent"),
     ],
 )
 def test_padding_that_can_not_be(rows, arguments, message):

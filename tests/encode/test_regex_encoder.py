@@ -1,4 +1,4 @@
-"""Patterns without a native matcher: worker processes give the ids of one process, and of the reference."""
+"""Patterns without a native matcher: worker processes return the ids of one process, and of the reference."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tok() -> Tokenizer:
 
 @pytest.fixture
 def small_groups(monkeypatch):
-    """Texts of a few hundred bytes are worth several workers."""
+    """Use several workers even for texts of a few hundred bytes."""
     monkeypatch.setattr(regex_encoder, "GROUP_BYTES", 100)
 
 
@@ -65,7 +65,7 @@ def test_a_file_is_encoded_by_workers_and_reports_all_of_its_bytes(tok, small_gr
 
 
 def test_a_disallowed_special_is_found_before_any_worker_sees_it(tok, small_groups):
-    with pytest.raises(gm.SpecialTokenError, match=r"texts\[1\] spells out the special token '<s>' at byte 150"):
+    with pytest.raises(gm.SpecialTokenError, match=r"texts\[1\] contains the special token '<s>' at byte 150"):
         tok.encode_batch(["a" * 300, "b" * 150 + "<s>"], disallowed_special="all", num_threads=2)
 
 
@@ -127,7 +127,7 @@ def test_a_batch_of_many_short_texts_is_gathered_in_one_pass():
     texts = [Counted(b"ab") for _ in range(1000)]
     groups = list(regex_encoder._gathered(texts, 500))
     assert [len(group) for group in groups] == [250] * 4
-    assert Counted.num_asked == 1000  # a sum over the group for each text would ask 125,000 times
+    assert Counted.num_asked == 1000  # a sum over the group for each text would need 125,000 calls
 
 
 def test_a_text_that_no_message_holds_is_encoded_here(tok, small_groups, monkeypatch):
@@ -171,14 +171,14 @@ def test_documents_are_not_marked_with_an_id_that_is_no_token(pattern, id):
 
 
 def test_decoding_and_counting_ids_warn_of_no_slow_pattern(monkeypatch):
-    monkeypatch.setattr(patterns, "_told", set())
+    monkeypatch.setattr(patterns, "_warned", set())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert Tokenizer([], pattern=PATTERN).decode([97, 98]) == "ab"
 
 
 def test_encoding_warns_once_that_a_pattern_has_no_native_matcher(monkeypatch):
-    monkeypatch.setattr(patterns, "_told", set())
+    monkeypatch.setattr(patterns, "_warned", set())
     for expected in (1, 0):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

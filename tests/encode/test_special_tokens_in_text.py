@@ -1,4 +1,4 @@
-"""One rule for special tokens spelled out in text, and one default for those of a new tokenizer."""
+"""Special tokens in text follow one rule in all methods, and a new tokenizer has one default."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tok(request):
 
 
 def ids_of_the_reference(tok, allowed):
-    """The ids of `TEXT`, where the specials that are not allowed get no chance to become ids."""
+    """Return the ids of `TEXT` from a tokenizer that has only the allowed special tokens."""
     names = SPECIALS if allowed == "all" else [special for special in SPECIALS if special in allowed]
     ids = reference.encode(TEXT, tok.merges, pattern=tok.pattern, special_tokens=names)
     first = 256 + len(tok.merges)
@@ -31,7 +31,7 @@ def ids_of_the_reference(tok, allowed):
 
 
 def ids_of_the_corpus(path, tok, out, **rule):
-    """The ids that `encode_corpus` writes for the file, without the end-of-text id after it."""
+    """Return the ids that `encode_corpus` writes for the file, without the end-of-text id after it."""
     gm.encode_corpus(path, tok, out=out, documents="file", progress=None, **rule)
     *ids, end = np.concatenate([*gm.Shards(out)]).tolist()
     assert end == tok.special_tokens["<|endoftext|>"]
@@ -107,5 +107,5 @@ def test_a_special_token_that_is_allowed_and_disallowed_is_an_error_only_in_a_te
         tok.encode("a <|pad|>", **both)
     rest = {"allowed_special": {"<|pad|>"}, "disallowed_special": "all"}
     assert tok.encode("<|pad|>", **rest) == [tok.special_tokens["<|pad|>"]]
-    with pytest.raises(gm.SpecialTokenError, match="spells out"):
+    with pytest.raises(gm.SpecialTokenError, match="contains the special token"):
         tok.encode("<|pad|>", allowed_special="all", disallowed_special={"<|pad|>"})

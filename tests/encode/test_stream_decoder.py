@@ -1,4 +1,4 @@
-"""stream_decoder: whole characters only, and all together what decode gives."""
+"""stream_decoder: complete characters only, and in total the result of decode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokenizer: encode, decode, specials, the file, and what Python expects of a value."""
+"""Tokenizer: encode, decode, specials, the file, equality, hashing and pickling."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def small():
     return Tokenizer([(b"a", b"b"), (b"ab", b"c")], special_tokens=["<s>", "<s>>"])
 
 
-# What it is made of
+# Vocabulary
 
 
 def test_bytes_come_first_then_merges_in_order_then_specials(small):
@@ -80,7 +80,7 @@ def test_an_unknown_token_or_id_is_a_key_error_with_a_plain_message(small):
         small.id_of(b"abcd")
     assert str(caught.value).startswith("b'abcd' is not a token")
     for id in (260, -1, 2**32, 2**32 + 97, 2**70):
-        with pytest.raises(gm.UnknownTokenError, match=f"no token has id {id}: they go from 0 to 259"):
+        with pytest.raises(gm.UnknownTokenError, match=f"no token has id {id}. The ids of this tokenizer are 0 to 259"):
             small.decode_bytes([97, id])
         with pytest.raises(KeyError):
             small.token_bytes(id)
@@ -222,7 +222,7 @@ def test_a_tokenizer_without_specials_takes_every_text():
     assert Tokenizer([]).encode("<s>") == list(b"<s>")
 
 
-# What can be made of it
+# Truncated tokenizers and equality
 
 
 def test_truncated_keeps_the_first_merges_and_moves_the_specials(tok):
@@ -236,7 +236,7 @@ def test_truncated_keeps_the_first_merges_and_moves_the_specials(tok):
 def test_truncated_refuses_sizes_it_can_not_have(tok):
     with pytest.raises(gm.VocabSizeError, match=r"256 byte tokens and 4 special tokens already need 260"):
         tok.truncated(259)
-    with pytest.raises(gm.VocabSizeError, match=r"larger than that of the tokenizer, 500.*extended\(\)"):
+    with pytest.raises(gm.VocabSizeError, match=r"larger than the vocab_size of this tokenizer, 500.*extended\(\)"):
         tok.truncated(501)
 
 
@@ -275,20 +275,20 @@ def test_pickle_and_copy_give_an_equal_tokenizer_that_works(tok):
         assert twin.encode(STORY, disallowed_special=()) == tok.encode(STORY, disallowed_special=())
 
 
-# Merges that no training run gives
+# Merges that training cannot give
 
 
 @pytest.mark.parametrize(
     ("merges", "message"),
     [
-        ([[97, 256]], "merge 0 joins ids 97 and 256, but makes id 256"),
+        ([[97, 256]], "merge 0 joins ids 97 and 256, but creates id 256"),
         ([[97, 98], [257, 97]], "merge 1 joins ids 257 and 97"),
         ([[97, 2**32 - 1]], "merge 0"),
         ([[97, -1]], "merge 0"),
-        ([[97, 98], [97, 99], [97, 98]], "merge 2 joins ids 97 and 98, as an earlier one does"),
-        ([[97, 98, 99]], "pairs of ids"),
-        ([97, 98], "pairs of ids"),
-        ([[1.5, 2.0]], "pairs of ids"),
+        ([[97, 98], [97, 99], [97, 98]], "merge 2 joins ids 97 and 98, as an earlier merge does"),
+        ([[97, 98, 99]], "array of ids"),
+        ([97, 98], "array of ids"),
+        ([[1.5, 2.0]], "array of ids"),
     ],
 )
 def test_merge_ids_that_can_not_be(merges, message):
@@ -301,8 +301,11 @@ def test_merge_ids_that_can_not_be(merges, message):
 @pytest.mark.parametrize(
     ("merges", "message"),
     [
-        ([(b"a", b"bc")], "merge 0 joins b'bc', which neither is a byte nor was made before"),
-        ([(b"a", b"b"), (b"b", b"c"), (b"ab", b"c"), (b"a", b"bc")], "merge 3 makes b'abc', as id 258 does"),
+        ([(b"a", b"bc")], "merge 0 joins b'bc', which is neither a single byte nor the result of an earlier merge"),
+        (
+            [(b"a", b"b"), (b"b", b"c"), (b"ab", b"c"), (b"a", b"bc")],
+            "merge 3 creates b'abc', which already has id 258",
+        ),
         ([(b"a", b"")], "joins b''"),
     ],
 )
@@ -376,7 +379,7 @@ DOUBLING = [[97, 97]] + [[256 + i, 256 + i] for i in range(60)]
         ({"merges": [[97, 98], [10**30, 97]]}, ""),
         ({"merges": [[97, 98], [257, 99]]}, "merge 1 joins ids 257"),
         ({"merges": [[97, 98], [97, 98]]}, "merge 1"),
-        ({"merges": [[97, 98], [98, 99], [256, 99], [97, 257]], "special_tokens": []}, "ids 258 and 259 are the same"),
+        ({"merges": [[97, 98], [98, 99], [256, 99], [97, 257]], "special_tokens": []}, "ids 258 and 259 have the same"),
         ({"merges": DOUBLING, "special_tokens": []}, "more than 268,435,456 bytes"),
         ({"special_tokens": [["<s>", 257]]}, "'<s>' has id 257; it must be 258"),
         ({"special_tokens": [["<s>", 258], ["<s>", 259]]}, "twice"),
@@ -386,7 +389,7 @@ DOUBLING = [[97, 97]] + [[256 + i, 256 + i] for i in range(60)]
         ({"special_tokens": [["\ud800", 258]]}, "lone surrogate"),
         ({"tie_break": "coin"}, "tie_break='coin'"),
         ({"pattern": "gpt2"}, "the pattern is 'gpt2'"),
-        ({"pattern": {"name": "gpt2", "regex": "other"}}, "the pattern 'gpt2' is 'other'"),
+        ({"pattern": {"name": "gpt2", "regex": "other"}}, "the file defines pattern 'gpt2' as 'other'"),
         ({"pattern": {"name": "future", "regex": "a"}}, "'future' is not known"),
         ({"pattern": {"name": None, "regex": "("}}, "not a valid regular expression"),
         ({"pattern": {"name": None, "regex": 7}}, ""),
@@ -433,7 +436,7 @@ def test_a_file_cut_at_any_byte_is_refused(tmp_path):
 
 def test_a_gigabyte_of_json_is_refused_unread(tmp_path):
     with (tmp_path / "huge.json").open("wb") as file:
-        file.truncate(1 << 30)  # a hole: takes no disk
+        file.truncate(1 << 30)  # a sparse file, which takes no disk space
     with pytest.raises(gm.TokenizerFormatError, match="1,073,741,824 bytes"):
         Tokenizer.load(tmp_path / "huge.json")
 
@@ -485,7 +488,7 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
         Tokenizer.load(tmp_path / "pipe")
 
 
-# Arguments that would otherwise do something else than they say
+# Arguments that would otherwise be misunderstood
 
 
 def test_ids_given_with_special_tokens_are_refused_rather_than_ignored():
@@ -508,10 +511,10 @@ def test_a_merge_that_is_no_pair_of_bytes_is_named(merge):
 
 
 def test_a_path_without_the_name_of_a_file_is_refused(small, tmp_path):
-    with pytest.raises(IsADirectoryError, match="pass that of a file"):
+    with pytest.raises(IsADirectoryError, match="pass the name of a file"):
         small.save(f"{tmp_path}/name/")
     for format in ("gristmill", "minbpe", "gpt2"):
-        with pytest.raises(gm.OptionError, match="path is empty"):
+        with pytest.raises(gm.OptionError, match="path='' is empty"):
             small.export("", format=format)
     with pytest.raises(IsADirectoryError):
         small.export(".", format="minbpe")

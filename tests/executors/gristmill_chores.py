@@ -1,4 +1,4 @@
-"""Tasks for the tests of executors. Each does what a file of its work folder says: `chore-NUMBER.json`."""
+"""Tasks for the tests of executors. Each does what its file `chore-NUMBER.json` in the work folder specifies."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ ERRORS: dict[str, Any] = {
 
 
 def chores(folder: Path, *contents: dict[str, object], num_bytes: int = 10) -> list[Call]:
-    """A call for each of `contents`: what it is to do."""
+    """Return a call for each of `contents`, the content of its file."""
     for number, content in enumerate(contents):
         (folder / f"chore-{number}.json").write_text(json.dumps(content))
     return [Call("count", "gristmill_chores:chore", str(folder), number, num_bytes) for number in range(len(contents))]
 
 
 def chore(folder: WorkFolder, number: int, check: Check) -> Done:
-    """Do what the file says; the result is the same whatever happened on the way."""
+    """Do what the file specifies; the result is always the same."""
     content = json.loads(folder.read(f"chore-{number}.json"))
     with open(Path(folder.location) / f"began-{number}", "a", encoding="ascii") as log:  # noqa: PTH123
         log.write(f"{os.getpid()}\n")
@@ -58,7 +58,7 @@ def chore(folder: WorkFolder, number: int, check: Check) -> Done:
 
 
 def attempts(folder: Path, number: int) -> list[int]:
-    """The process of each attempt at a chore."""
+    """Return the process id of each attempt at a chore."""
     path = folder / f"began-{number}"
     return [int(line) for line in path.read_text().split()] if path.exists() else []
 

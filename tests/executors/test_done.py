@@ -1,4 +1,4 @@
-"""`.ok` files: only what `write_done` has written is trusted."""
+"""`.ok` files: only files that `write_done` has written are trusted."""
 
 import json
 
@@ -20,7 +20,7 @@ def folder(tmp_path):
 
 
 def _sealed(content):
-    """An `.ok` file with a checksum that fits, as a forger would write it."""
+    """Write an `.ok` file with a matching checksum, as a forger would."""
     text = content if isinstance(content, str) else json.dumps(content)
     return json.dumps({"xxh64": f"{_core.xxh64(text.encode()):016x}", "content": text}).encode()
 
@@ -61,7 +61,7 @@ def test_every_flipped_bit_and_every_cut_is_noticed(folder):
         for data in (bytes(damaged), whole[:position]):
             (folder.path / f"{NAME}.ok").write_bytes(data)
             done = read_done(folder, NAME)
-            # A space that becomes another white space changes nothing.
+            # Replacing a space by other white space changes nothing.
             assert done is None or json.loads(data) == json.loads(whole)
 
 

@@ -1,4 +1,4 @@
-"""The driver, with workers that do what a script says, on a clock that only they move."""
+"""The driver, with workers that follow a script, on a clock that only they advance."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DIED = "died"
 
 @dataclass
 class ScriptedWorkers(Workers):
-    """Each attempt at a call takes so many seconds and then ends as `script(number, attempt)` says."""
+    """Each attempt at a call takes some seconds and then ends as `script(number, attempt)` specifies."""
 
     clock: Clock
     script: Callable[[int, int], tuple[float, object]]
@@ -174,7 +174,9 @@ def test_what_all_machines_of_a_cluster_lack_is_an_error_with_the_node_and_the_f
 def test_an_input_that_one_machine_of_a_cluster_does_not_see_is_an_error_with_the_node(clock):
     missing = FileNotFoundError(2, "No such file or directory", "/data/a.txt")
     workers = ScriptedWorkers(clock, lambda number, attempt: (1.0, missing), node="node-7")
-    with pytest.raises(FileNotFoundError, match=r"node-7\). All machines must see the inputs .*: '/data/a.txt'"):
+    with pytest.raises(
+        FileNotFoundError, match=r"node-7\). All machines must be able to access the inputs .*: '/data/a.txt'"
+    ):
         run_calls(workers, calls(1), Watch(None))
     assert workers.num_attempts["encode-00000"] == 1
 
@@ -220,7 +222,7 @@ def test_a_call_that_takes_far_longer_than_the_others_gets_a_copy_and_the_first_
     workers = ScriptedWorkers(clock, script)
     outcomes = run_calls(workers, calls(5), watch)
     assert outcomes[2].done.result == {"made": "attempt 2"}
-    assert workers.cancelled == [2]  # the slow one
+    assert workers.cancelled == [2]  # the slow copy
     assert (watch.num_copies, watch.num_retries) == (1, 0)
     assert clock.now < 1100
 

@@ -1,4 +1,4 @@
-"""Jobs: written down once, found again by whoever has the same to do, and by nobody else."""
+"""Jobs: written once, and found again only by runs with the same request."""
 
 import json
 import os
@@ -95,9 +95,9 @@ def test_a_job_whose_parts_cannot_be_made_leaves_nothing(location):
     [
         ({"options": {"pattern": "gpt2", "min_frequency": 2}}, "pattern was 'gpt4' and is now 'gpt2'"),
         ({"options": {"pattern": "gpt4"}}, "min_frequency was 2 and is now None"),
-        ({"inputs": INPUTS[:1]}, "there were 2 inputs, and there are now 1"),
+        ({"inputs": INPUTS[:1]}, "the number of inputs was 2 and is now 1"),
         ({"inputs": [{**INPUTS[0], "num_bytes": 6}, INPUTS[1]]}, r"the input a\.txt is new, has changed"),
-        ({"kind": "encode"}, "it was to count and is now to encode"),
+        ({"kind": "encode"}, "the job was 'count' and is now 'encode'"),
     ],
 )
 def test_another_job_is_refused_with_the_difference_unless_it_may_be_replaced(location, changes, words):
@@ -123,17 +123,17 @@ def _edited(**changes):
     [
         (lambda folder: folder.write(JOB_FILE, b"\xff"), "not JSON"),
         (lambda folder: folder.write(JOB_FILE, b"[" * 100_000), "not JSON"),
-        (lambda folder: folder.write(JOB_FILE, b"[]"), "something else"),
+        (lambda folder: folder.write(JOB_FILE, b"[]"), "it is not a job"),
         (lambda folder: folder.write(PARTS_FILE, b"[]\n"), "checksum of parts.jsonl"),
         (lambda folder: folder.write(INPUTS_FILE, b"{}\n"), "checksum of inputs.jsonl"),
         (lambda folder: folder.discard(PARTS_FILE), "parts.jsonl is missing"),
         (lambda folder: folder.discard(INPUTS_FILE), "inputs.jsonl is missing"),
-        (_edited(version=2), "version 2, and this Gristmill has 1"),
-        (_edited(format="other"), "something else"),
-        (_edited(options={}), "its id is another"),
-        (_edited(kind="delete"), "'delete' is not known"),
-        (lambda folder: _job(inputs=[1]).write(folder), "an input is no dict"),
-        (_edited(settings=None), "settings is missing or no dict"),
+        (_edited(version=2), "version 2, but this Gristmill reads version 1"),
+        (_edited(format="other"), "it is not a job"),
+        (_edited(options={}), "its id does not match its content"),
+        (_edited(kind="delete"), "'delete' is unknown"),
+        (lambda folder: _job(inputs=[1]).write(folder), "an input is not an object"),
+        (_edited(settings=None), "settings is missing or not of type dict"),
         (_edited(settings={}), "the checksum of its settings"),
         (_edited(settings={"part_bytes": 4, "num_partitions": 9}), "the checksum of its settings"),
     ],
@@ -193,7 +193,7 @@ def test_tasks_of_a_job_that_was_removed_halfway_do_not_pass_for_those_of_a_new_
 
 
 def test_a_folder_without_a_job_cannot_be_reopened(tmp_path):
-    with pytest.raises(FileNotFoundError, match="No job here"), reopen_job(str(tmp_path / "none")):
+    with pytest.raises(FileNotFoundError, match="The folder holds no job"), reopen_job(str(tmp_path / "none")):
         pass
     assert not (tmp_path / "none").exists()
 
@@ -214,7 +214,7 @@ def test_two_processes_do_not_run_one_job(tmp_path):
     assert other() == "open"
 
 
-def test_where_a_job_lies():
+def test_the_location_of_a_job():
     job = _job()
     assert job_location(job, work_folder=None, default="out/.parts") == "out/.parts"
     assert job_location(job, work_folder="s3://bucket/work/", default="x") == f"s3://bucket/work/count-{job.id}"
@@ -224,7 +224,7 @@ def test_a_work_folder_that_is_a_file_is_refused_in_words(tmp_path):
     (tmp_path / "corpus.txt").write_bytes(b"text")
     for place in ("corpus.txt/count-0", "corpus.txt/below/count-0"):
         with (
-            pytest.raises(NotADirectoryError, match="Cannot be a work folder, because it is a file"),
+            pytest.raises(NotADirectoryError, match="The work folder is a file"),
             open_job(str(tmp_path / place), _job(), _never),
         ):
             pass

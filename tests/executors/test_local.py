@@ -1,4 +1,4 @@
-"""Threads that perform calls, and what every executor checks of its options."""
+"""Threads that run calls, and the checks of options that all executors share."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_error_of_a_task_ends_those_that_run_at_their_next_step(tmp_path):
     assert not (tmp_path / "count-00000.ok").exists()
 
 
-def test_a_task_that_nobody_wants_any_more_is_not_declared_done(tmp_path):
+def test_a_cancelled_task_is_not_declared_done(tmp_path):
     (call,) = chores(tmp_path, {"steps": 20, "is_deaf": True})
     with gm.Local(num_workers=1).open() as workers:
         ticket = workers.submit(call)
@@ -90,20 +90,20 @@ def test_what_is_no_executor_is_refused_with_those_there_are(executor, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_workers": 0}, r"num_workers=0 is too small. Pass 1 to 100,000, or leave it out"),
-        ({"num_workers": -2}, r"num_workers=-2 is too small"),
-        ({"num_workers": 10**6}, r"num_workers=1000000 is too large"),
+        ({"num_workers": 0}, r"num_workers must be 1 to 100,000, got 0. Leave it out"),
+        ({"num_workers": -2}, r"num_workers must be .*, got -2"),
+        ({"num_workers": 10**6}, r"num_workers must be .*, got 1000000"),
         ({"num_workers": "2"}, r"num_workers='2' is a str. Pass an int"),
         ({"num_workers": True}, r"num_workers=True is a bool. Pass an int"),
-        ({"part_bytes": 0}, r"part_bytes=0 is too small. Pass part_bytes >= 1"),
+        ({"part_bytes": 0}, r"part_bytes must be >= 1, got 0"),
         ({"part_bytes": 1.5}, r"part_bytes=1.5 is a float. Pass an int"),
         ({"work_folder": 3}, r"work_folder=3 is a int. Pass a path or a URL"),
-        ({"work_folder": ""}, r"work_folder='' names no folder"),
-        ({"work_folder": "s3://"}, r"work_folder='s3://' names no folder. Pass a path, or a URL without spaces"),
-        ({"work_folder": "file:///"}, r"work_folder='file:///' names no folder"),
-        ({"work_folder": "s3://my bucket/work"}, r"work_folder='s3://my bucket/work' names no folder"),
-        ({"work_folder": "a\0b"}, r"work_folder='a\\x00b' has a character that no file name can have"),
-        ({"work_folder": "a\ud800"}, r"work_folder='a\\ud800' has a character that no file name can have"),
+        ({"work_folder": ""}, r"work_folder='' is not a folder name"),
+        ({"work_folder": "s3://"}, r"work_folder='s3://' is not a folder name. Pass a path, or a URL without spaces"),
+        ({"work_folder": "file:///"}, r"work_folder='file:///' is not a folder name"),
+        ({"work_folder": "s3://my bucket/work"}, r"work_folder='s3://my bucket/work' is not a folder name"),
+        ({"work_folder": "a\0b"}, r"work_folder='a\\x00b' has a character that file names cannot have"),
+        ({"work_folder": "a\ud800"}, r"work_folder='a\\ud800' has a character that file names cannot have"),
         ({"work_folder": b"work"}, r"work_folder=b'work' is a bytes"),
     ],
 )

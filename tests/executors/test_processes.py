@@ -1,4 +1,4 @@
-"""Child processes that perform calls: those that die are replaced, and none is left over."""
+"""Child processes that run calls: those that die are replaced, and none is left over."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_task_that_kills_every_worker_is_an_error_with_its_name_and_advice(tmp
     assert len(attempts(tmp_path, 0)) == 2
 
 
-def test_a_worker_that_stands_still_is_overtaken_by_a_copy_of_its_task(tmp_path, monkeypatch):
+def test_a_worker_that_hangs_is_overtaken_by_a_copy_of_its_task(tmp_path, monkeypatch):
     monkeypatch.setattr(driver, "SLOW_SECONDS", 0.5)
     outcomes = run(chores(tmp_path, {}, {"stop_once": "stopped"}, {}, {}))
     assert [outcome.done.result["square"] for outcome in outcomes] == [0, 1, 4, 9]
@@ -85,7 +85,7 @@ def test_a_worker_that_stands_still_is_overtaken_by_a_copy_of_its_task(tmp_path,
 
 @pytest.fixture(scope="module")
 def errors(tmp_path_factory):
-    """By name, the error of a task that raised it in a worker."""
+    """Return the errors that tasks raised in a worker, by name."""
     folder = tmp_path_factory.mktemp("errors")
     names = ["changed", "corrupt", "empty", "option", "damaged", "full", "missing", "memory", "bug"]
     calls = chores(folder, *[{"raise": name} for name in names])

@@ -1,4 +1,4 @@
-"""Calls on the workers of a real Ray cluster: what dies is replaced, and errors come back as themselves."""
+"""Calls on the workers of a real Ray cluster: dead workers are replaced, and errors keep their type."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_cancelled_call_is_never_named_and_ends(cluster, folder):
         assert [one.ticket for one in finished] == [second]
 
 
-def test_a_worker_that_stands_still_is_overtaken_by_a_copy_of_its_task(cluster, folder, monkeypatch):
+def test_a_worker_that_hangs_is_overtaken_by_a_copy_of_its_task(cluster, folder, monkeypatch):
     monkeypatch.setattr(driver, "SLOW_SECONDS", 0.5)
     outcomes, _ = run(chores(folder, {}, {"stop_once": "stopped"}, {}))
     try:
@@ -122,7 +122,7 @@ def test_a_worker_that_stands_still_is_overtaken_by_a_copy_of_its_task(cluster, 
 
 def test_a_folder_that_the_nodes_do_not_see_is_named_with_the_node(cluster, folder):
     (folder / "job.json").unlink()
-    with pytest.raises(gm.WorkerError, match=rf"the node {socket.gethostname()}/\w+ does not see .*{folder}.*shared"):
+    with pytest.raises(gm.WorkerError, match=rf"the node {socket.gethostname()}/\w+ cannot access .*{folder}.*shared"):
         run(chores(folder, {}))
 
 
@@ -133,7 +133,9 @@ def nodes_of(*names):
 def test_a_temporary_folder_of_this_machine_is_refused_where_the_cluster_has_others():
     here = socket.gethostname()
     ray = SimpleNamespace(remote=lambda **_: lambda task: task, nodes=lambda: nodes_of(here, "n2", "n1"))
-    with pytest.raises(gm.OptionError, match=r"has other machines \(n1, n2\).*Pass a work_folder that all of them see"):
+    with pytest.raises(
+        gm.OptionError, match=r"has other machines \(n1, n2\).*Pass a work_folder that all of them can access"
+    ):
         RayWorkers(ray, None).check_on_this_machine()
     ray.nodes = lambda: nodes_of(here, here, "dead")
     RayWorkers(ray, None).check_on_this_machine()
@@ -155,7 +157,9 @@ def test_a_worker_without_gristmill_reports_that_with_its_node_and_what_to_insta
 
 def test_another_version_of_gristmill_on_a_worker_is_refused(cluster, folder, monkeypatch):
     monkeypatch.setattr("gristmill.executors.ray_cluster.__version__", "9.9.9")
-    with pytest.raises(gm.WorkerError, match=rf"node {socket.gethostname()}.* 9\.9\.9 .*it has version .*pip install"):
+    with pytest.raises(
+        gm.WorkerError, match=rf"node {socket.gethostname()}.* 9\.9\.9 .*the installed version is .*pip install"
+    ):
         run(chores(folder, {}))
 
 
@@ -241,7 +245,7 @@ def test_ctrl_c_ends_the_tasks_of_a_cluster_that_stays(python_path, cluster, fol
 
 
 def test_an_address_where_nothing_listens_is_an_error_within_seconds():
-    with socket.socket() as listener:  # bound and not listening: a port that is free for certain
+    with socket.socket() as listener:  # bound and not listening: a port that is certainly free
         listener.bind(("127.0.0.1", 0))
         for address in (f"127.0.0.1:{listener.getsockname()[1]}", f"ray://127.0.0.1:{listener.getsockname()[1]}"):
             code = f"import gristmill as gm; gm.Ray(address={address!r}).open().__enter__()"

@@ -23,5 +23,5 @@ def test_ray_accepts_the_cluster_file_and_it_installs_this_version():
     assert config["available_node_types"]["head"]["resources"] == {"CPU": 0}
     assert any(f"'gristmill[ray]=={gm.__version__}'" in command for command in config["setup_commands"])
     wrong = {**config, "max_worker": 3}
-    with pytest.raises(jsonschema.ValidationError, match="max_worker"):  # the check is one that can fail
+    with pytest.raises(jsonschema.ValidationError, match="max_worker"):  # the check can fail
         validate_config(wrong)

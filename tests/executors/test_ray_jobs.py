@@ -1,4 +1,4 @@
-"""Counting and encoding on a real Ray cluster: the bytes of one process, whatever happens on the way."""
+"""Counting and encoding on a real Ray cluster: the same bytes as one process, whatever fails."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def encode(corpus, tok, out, **options):
 
 @pytest.fixture(scope="module")
 def expected(corpus, tok, tmp_path_factory):
-    """The digest of the shards, and the counted words, of one process without parts."""
+    """Return the digest of the shards, and the counted words, of one process without parts."""
     folder = tmp_path_factory.mktemp("expected")
     encode(corpus, tok, folder / "shards", val_fraction=0.2)
     gm.count_words(corpus, progress=None).save(folder / "words.gmw")

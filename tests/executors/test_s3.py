@@ -1,4 +1,4 @@
-"""A work folder in an object store: the protocol of S3, spoken by a server of this process."""
+"""A work folder in an object store: an S3 server in this process."""
 
 import os
 
@@ -92,7 +92,7 @@ def test_a_missing_bucket_is_an_error_that_names_the_url(bucket):
 
 
 def task(folder, number, check):
-    """What `perform` runs in these tests."""
+    """The task that `perform` runs in these tests."""
     return Done(result={"number": number})
 
 

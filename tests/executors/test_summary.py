@@ -1,4 +1,4 @@
-"""Figures of tasks, by machine and by stage."""
+"""Statistics of tasks, per machine and per stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a watch reports of the tasks of a job, and what bars and JSON lines show of it."""
+"""What a watch reports about the tasks of a job, and what progress bars and JSON lines show."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_report_has_parts_retries_and_what_an_earlier_run_had_done(every_repor
     last = reports[-1]
     assert (last.done, last.initial, last.parts, last.num_parts) == (200, 100, 2, 4)
     assert (last.retries, last.reused, last.copies) == (1, 1, 1)
-    assert last.rate == pytest.approx(100 / last.seconds)  # what is reused took no time
+    assert last.rate == pytest.approx(100 / last.seconds)  # reused tasks took no time
 
 
 def test_the_merging_of_runs_is_not_taken_for_the_merging_of_pairs(every_report):

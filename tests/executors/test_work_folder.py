@@ -1,4 +1,4 @@
-"""Work folders: files appear whole or not at all, on this machine and at URLs."""
+"""Work folders: files appear complete or not at all, in local folders and at URLs."""
 
 import os
 import threading

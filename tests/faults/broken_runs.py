@@ -1,4 +1,4 @@
-"""Runs of encode_corpus that end before their end: killed, stopped, and what they leave."""
+"""Interrupted runs of encode_corpus: killed or stopped, and the files they leave."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPTIONS = {"shard_tokens": 700, "val_fraction": 0.3, "progress": None}
 
 
 def run_and_die(step: int, run) -> bool:
-    """Run in a child that is killed at its n-th step towards the disk; whether it was, or had ended before."""
+    """Run in a child that is killed at its n-th step towards the disk; return whether it was killed before its end."""
     child = os.fork()
     if child == 0:
         try:
@@ -34,7 +34,7 @@ def run_and_die(step: int, run) -> bool:
 
 
 def _die_at(step: int) -> None:
-    """SIGKILL before the n-th call that changes what is on the disk."""
+    """SIGKILL before the n-th call that changes the disk."""
     left = step
 
     def watched(call):

@@ -1,4 +1,4 @@
-"""What the tests of faults of encode_corpus start from."""
+"""Inputs and folders for the tests of faults of encode_corpus."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def tok():
 
 @pytest.fixture
 def corpus(tmp_path):
-    """Two inputs; long documents among them, which lie across many batches."""
+    """Two inputs, with long documents that span many batches."""
     folder = tmp_path / "corpus"
     folder.mkdir()
     long = [random_story(i, 600).encode() for i in range(3)]
@@ -27,7 +27,7 @@ def corpus(tmp_path):
 
 @pytest.fixture(params=["unfinished", "finished"])
 def existing(request, tok, corpus, tmp_path, monkeypatch):
-    """A folder that an earlier run has left, or completed."""
+    """A folder that an earlier run has left unfinished, or completed."""
     small_batches(monkeypatch)
     monkeypatch.setattr("gristmill.shards.meter.REPORT_SECONDS", 0)
     if request.param == "unfinished":

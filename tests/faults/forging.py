@@ -1,4 +1,4 @@
-"""Files of JSON in which one value, or one key, is replaced by something that does not belong there."""
+"""JSON files in which one value, or one key, is replaced by something invalid."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-# Numbers that json.dumps would not write stand in the text in place of these marks.
+# In the text, these marks are replaced by numbers that json.dumps would not write.
 LARGE, LONG = "@1e400@", "@10**5000@"
 WRONG = [
     None,
@@ -31,7 +31,7 @@ WRONG = [
 
 
 def places(content: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The keys that lead to each value."""
+    """Return the keys that lead to each value."""
     if before:
         yield before
     items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
@@ -40,7 +40,7 @@ def places(content: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ..
 
 
 def forgeries(content: Any) -> Iterator[tuple[str, Any]]:
-    """What was changed, and the changed content."""
+    """Return a description of the change, and the changed content."""
     for place in places(content):
         for wrong in WRONG:
             changed = copy.deepcopy(content)
@@ -60,6 +60,6 @@ def forgeries(content: Any) -> Iterator[tuple[str, Any]]:
 
 
 def dump(content: Any) -> bytes:
-    """The text of a forged content."""
+    """Return the text of a forged content."""
     text = json.dumps(content, indent=1)
     return text.replace(f'"{LARGE}"', "1e400").replace(f'"{LONG}"', "1" + "0" * 5000).encode()

@@ -1,4 +1,4 @@
-"""What a checkpoint of encode_corpus costs, and what becomes of a journal that was torn or damaged."""
+"""The cost of a checkpoint of encode_corpus, and a journal that is torn or damaged."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ TOKENIZER = gm.Tokenizer([], special_tokens=["<|endoftext|>"])
 
 
 def bytes_written():
-    """What this process has passed to write so far, in all of its threads."""
+    """Return the number of bytes that all threads of this process have written so far."""
     return int(Path("/proc/self/io").read_text().split("wchar: ")[1].split()[0])
 
 
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="only Linux counts the bytes that a process writes")
 def test_bytes_written_grow_linearly_with_the_number_of_shards(tmp_path, monkeypatch):
     small_batches(monkeypatch)
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # what counts is bytes, and thousands of flushes take a minute
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # only bytes count here, and thousands of flushes take a minute
     written = []
     for num_documents in (1500, 3000):
         path = write_text(tmp_path / f"{num_documents}.txt", [b"x" * 19] * num_documents)
@@ -36,12 +36,12 @@ def test_bytes_written_grow_linearly_with_the_number_of_shards(tmp_path, monkeyp
         )  # fmt: skip
         written.append((bytes_written() - before) / len(run.manifest.splits["train"].shards))
         assert len(run.manifest.splits["train"].shards) == num_documents // 5
-    assert written[1] < 1.1 * written[0]  # bytes for each shard; twice as many if checkpoints repeat all shards
+    assert written[1] < 1.1 * written[0]  # bytes per shard; twice as many if checkpoints repeat all shards
 
 
 @pytest.fixture
 def out(tok, corpus, tmp_path, monkeypatch):
-    """An unfinished run with published shards, and what it would have come to."""
+    """An unfinished run with published shards, and the result of the same run uninterrupted."""
     small_batches(monkeypatch)
     monkeypatch.setattr("gristmill.shards.meter.REPORT_SECONDS", 0)
     (tmp_path / "judge").mkdir()
@@ -50,7 +50,7 @@ def out(tok, corpus, tmp_path, monkeypatch):
     return tmp_path / "out"
 
 
-def test_what_lies_behind_the_last_checkpoint_in_the_journal_is_ignored(tok, corpus, out, tmp_path):
+def test_lines_after_the_last_checkpoint_in_the_journal_are_ignored(tok, corpus, out, tmp_path):
     with (out / ".shards.jsonl").open("ab") as file:
         file.write(b'{"split": "train", "file": "shard-0')  # a kill in the middle of writing a line
     assert encode_corpus(corpus, tok, out=out, **OPTIONS).resumed
@@ -86,7 +86,7 @@ def test_a_damaged_journal_is_an_error_that_overwrite_cures(tok, corpus, out, tm
     assert digest(out) == digest(tmp_path / "judge" / "out")
 
 
-def test_a_journal_that_is_said_to_be_larger_than_memory_is_not_read(tok, corpus, out):
+def test_a_journal_whose_recorded_size_exceeds_memory_is_not_read(tok, corpus, out):
     from gristmill.shards.folder import _with_checksum
 
     progress = json.loads((out / "progress.json").read_bytes())

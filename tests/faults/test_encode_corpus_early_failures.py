@@ -1,4 +1,4 @@
-"""A run of encode_corpus that fails before its first checkpoint: the real error comes out, and nothing is left."""
+"""A run of encode_corpus that fails before its first checkpoint: the real error is raised, and nothing is left."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def source(tmp_path):
 
 
 def fail(kind, source, tok, patch, **options):
-    """Run into a failure of this kind, and check that exactly this failure is what the caller hears of."""
+    """Provoke a failure of this kind, and check that exactly this error is raised."""
     corpus, expected = source, OSError
     if kind == "bad line":
         corpus = source.with_name("bad.jsonl")

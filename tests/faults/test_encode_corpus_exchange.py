@@ -1,4 +1,4 @@
-"""Finished shards that are replaced by others: killed at any step, links in the way, what readers hear meanwhile."""
+"""Replacing finished shards: killed at any step, links in the way, and what readers see meanwhile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gristmill import encode_corpus
 from gristmill.shards import verify_shards
 from shards.shard_corpora import digest, small_batches, write_jsonl
 
-# The old shards have names that the new ones have too, and names of their own; and so have the new ones.
+# Some file names occur in the old and the new shards, and some in only one of them.
 OLD = {**OPTIONS, "shard_tokens": 2000}
 NEW = {**OPTIONS, "shard_tokens": 1500, "val_fraction": 0.0, "seed": 3}
 OTHER = {**OPTIONS, "shard_tokens": 2500, "format": "npy"}
@@ -22,7 +22,7 @@ OTHER = {**OPTIONS, "shard_tokens": 2500, "format": "npy"}
 
 @pytest.fixture
 def judge(tok, corpus, tmp_path):
-    """Folders called "out" with the shards of these options, made by runs that nobody disturbed."""
+    """Folders called "out" with the shards of these options, made by undisturbed runs."""
     folders = {}
     for name, options in (("old", OLD), ("new", NEW), ("other", OTHER)):
         (tmp_path / name).mkdir()
@@ -34,12 +34,12 @@ def judge(tok, corpus, tmp_path):
 
 
 def everything(folder):
-    """All names in the folder, and what is in its files."""
+    """Return all names in the folder, with the content of the files."""
     return sorted(path.name for path in folder.iterdir()), digest(folder)
 
 
 def before_the_exchange(judge, out):
-    """The old shards, and the new ones complete in `.new`, as a run leaves them just before the exchange."""
+    """The old shards, and the complete new ones in `.new`, as a run leaves them just before the exchange."""
     shutil.copytree(judge["old"], out)
     shutil.copytree(judge["new"], out / ".new")
 
@@ -68,7 +68,7 @@ def test_killed_at_any_step_the_same_command_finishes_and_others_may_follow(tok,
     for out in killed_in_the_exchange(judge, tmp_path / "runs"):
         is_complete = (out / ".new" / "manifest.json").exists()
         run = encode_corpus(corpus, tok, out=out, overwrite=True, **NEW)
-        assert run.profile is None or not is_complete  # what is complete is not made a second time
+        assert run.profile is None or not is_complete  # complete shards are not made again
         assert everything(out) == everything(judge["new"])
         encode_corpus(corpus, tok, out=out, overwrite=True, **OTHER)
         assert everything(out) == everything(judge["other"])

@@ -1,4 +1,4 @@
-"""What may be in the output folder already, and what is never touched (rows 16 and 17)."""
+"""What may be in the output folder before a run, and what is never touched (rows 16 and 17)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_another_tokenizer_is_refused_and_what_differs_is_named(tok, corpus, exi
         (gm.Tokenizer(tok.merges, special_tokens=specials[::-1]), r"had the id 39\d and now has 39\d"),
         (gm.Tokenizer([*tok.merges[:-1], (b"a", b"\x01")], special_tokens=specials), r"merge 141 was .* now b'a' \+"),
     ):
-        with pytest.raises(gm.ShardsMismatchError, match=rf"the tokenizer is another one \(.*{message}"):
+        with pytest.raises(gm.ShardsMismatchError, match=rf"the tokenizer is different \(.*{message}"):
             encode_corpus(corpus, other, out=existing, **{**OPTIONS, "end_of_text": specials[0]})
 
 
@@ -78,7 +78,7 @@ def test_other_inputs_are_refused_and_the_first_is_named(tok, corpus, existing, 
     else:
         inputs.reverse()
     with pytest.raises(
-        gm.ShardsMismatchError, match=r"a\.txt has changed|b\.jsonl is no|c\.jsonl is new|another order"
+        gm.ShardsMismatchError, match=r"a\.txt has changed|b\.jsonl is no|c\.jsonl is new|order of the inputs"
     ):
         encode_corpus(inputs, tok, out=existing, **OPTIONS)
 
@@ -109,20 +109,20 @@ def test_an_overwrite_that_fails_leaves_the_finished_shards(tok, corpus, tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "out"]
 
 
-def test_a_shard_that_is_gone_is_noticed_when_a_run_goes_on_or_is_complete(tok, corpus, existing):
+def test_a_shard_that_is_gone_is_detected_when_a_run_resumes_or_is_complete(tok, corpus, existing):
     shard = sorted(existing.glob("shard-*.bin"))[0]
     data = shard.read_bytes()
     shard.unlink()
     with pytest.raises(gm.ShardsFormatError, match=shard.name):
         encode_corpus(corpus, tok, out=existing, **OPTIONS)
     shard.write_bytes(data[:-2])
-    with pytest.raises(gm.ShardsFormatError, match="another size"):
+    with pytest.raises(gm.ShardsFormatError, match="its size has changed"):
         encode_corpus(corpus, tok, out=existing, **OPTIONS)
     shard.write_bytes(data)
     encode_corpus(corpus, tok, out=existing, **OPTIONS)
 
 
-def test_what_a_kill_behind_the_manifest_leaves_is_tidied(tok, corpus, tmp_path):
+def test_leftovers_of_a_kill_right_after_the_manifest_are_removed(tok, corpus, tmp_path):
     encode_corpus(corpus, tok, out=tmp_path / "out", **OPTIONS)
     expected = digest(tmp_path / "out")
     for name in ("progress.json", ".request.json", ".shard-00001.bin.ends.part", ".manifest.json.tmp.123"):
@@ -257,7 +257,7 @@ def test_an_iterable_does_not_replace_an_unfinished_run_over_files(tok, corpus, 
     assert digest(tmp_path / "out") == before
 
 
-def test_the_output_may_lie_in_the_folder_of_the_corpus(tok, tmp_path):
+def test_the_output_may_be_in_the_folder_of_the_corpus(tok, tmp_path):
     pytest.importorskip("pyarrow")
     write_jsonl(tmp_path / "a.jsonl", ["one", "two"])
     options = {"format": "parquet", "progress": None}
@@ -279,7 +279,9 @@ def test_two_processes_do_not_write_to_one_folder(tok, corpus, tmp_path):
     encode_corpus(corpus, tok, out=tmp_path / "out", **OPTIONS)
 
 
-def test_damaged_progress_and_a_missing_part_are_told_and_overwrite_starts_again(tok, corpus, tmp_path, monkeypatch):
+def test_damaged_progress_and_a_missing_part_are_reported_and_overwrite_starts_again(
+    tok, corpus, tmp_path, monkeypatch
+):
     small_batches(monkeypatch)
     monkeypatch.setattr("gristmill.shards.meter.REPORT_SECONDS", 0)
     (tmp_path / "judge").mkdir()
@@ -308,7 +310,7 @@ def test_damaged_progress_and_a_missing_part_are_told_and_overwrite_starts_again
         shutil.rmtree(out)
 
 
-# Hidden names that look like ours, but that no run with this layout in this folder gives.
+# Hidden names that look like ours, but that no run with this layout uses in this folder.
 FOREIGN = [".notes.part", ".draft.tmp.12", ".train-00000.npy.part", ".shard-7.bin.part", ".thesis.ends.part"]
 
 
@@ -392,7 +394,7 @@ def test_an_unfinished_run_whose_files_are_named_after_the_folder_notices_that_i
         with pytest.raises(KeyboardInterrupt):
             encode_corpus(corpus, tok, out=tmp_path / "old", checkpoint_seconds=0, **options)
     (tmp_path / "old").rename(tmp_path / "new")
-    with pytest.raises(gm.ShardsMismatchError, match="was called 'old'"):
+    with pytest.raises(gm.ShardsMismatchError, match="the old name 'old'"):
         encode_corpus(corpus, tok, out=tmp_path / "new", **options)
     encode_corpus(corpus, tok, out=tmp_path / "new", overwrite=True, **options)
     assert digest(tmp_path / "new") == expected

@@ -1,4 +1,4 @@
-"""A run of encode_corpus that was killed goes on, and gives the same bytes (rows 11 and 12)."""
+"""A run of encode_corpus that was killed resumes, and gives the same bytes (rows 11 and 12)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_killed_at_any_step_and_run_again_gives_the_same_bytes(
         def run(out=out):
             encode_corpus(corpus, tok, out=out, **options)
 
-        # Killed once, twice, three times: soon, late, and right behind where it went on.
+        # Killed once, twice, three times: early, late, and right after it resumed.
         while run_and_die(source.choice([source.randrange(12), source.randrange(60), source.randrange(600)]), run):
             num_killed += 1
             _check_only_complete_shards_are_visible(out, expected)

@@ -1,4 +1,4 @@
-"""Disks that fail, memory that is short, Ctrl-C, other surroundings (rows 4, 13, 14, 15, 21)."""
+"""Failing disks, too little memory, Ctrl-C, other environments (rows 4, 13, 14, 15, 21)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _failing(call, number, code):
 
 @pytest.mark.parametrize("call", ["write", "fsync", "fdatasync"])
 @pytest.mark.parametrize("number", [1, 2, 3, 5, 8, 13, 30])
-def test_a_disk_that_fails_at_any_write_is_an_error_and_the_next_run_goes_on(
+def test_a_disk_that_fails_at_any_write_is_an_error_and_the_next_run_resumes(
     tok, corpus, tmp_path, monkeypatch, call, number
 ):
     small_batches(monkeypatch)
@@ -194,7 +194,7 @@ def test_a_gigabyte_of_zeros_in_a_megabyte_is_refused_within_bounded_memory(tok,
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_interrupted_on_the_command_line_it_stops_at_once_and_can_go_on(tok, tmp_path, name):
+def test_interrupted_on_the_command_line_it_stops_at_once_and_can_resume(tok, tmp_path, name):
     tok.save(tmp_path / "tok.json")
     path = write_jsonl(tmp_path / "a.jsonl", [random_story(1, 30_000)] * 900)
     arguments = ["encode", str(path), "-t", str(tmp_path / "tok.json"), "-o", str(tmp_path / "out")]
@@ -243,7 +243,7 @@ def test_ctrl_c_ends_the_work_on_a_hostile_piece(tok, tmp_path):
     result = run_script(script, tmp_path / "tok.json", tmp_path / "a.txt", tmp_path / "out")
     assert result.returncode == 0, result.stderr
     seconds, threads, exists = result.stdout.split()
-    # A loaded machine may take a while; without the interruption it would be a minute.
+    # A loaded machine may need a while; without the interruption it would take a minute.
     assert float(seconds) < 10, result.stdout
     assert (int(threads), exists) == (1, "False"), result.stdout
 

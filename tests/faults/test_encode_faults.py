@@ -1,4 +1,4 @@
-"""Encoding when things go wrong: hostile text and vocabularies, files that change, Ctrl-C, no memory left, forks."""
+"""Encoding under faults: hostile text and vocabularies, files that change, Ctrl-C, no memory left, forks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from texts import STORY, random_story, random_text
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc and sets Linux limits")
 NO_MERGES = np.empty((0, 3), np.uint32)
 BYTE_IDS = np.arange(256, dtype=np.uint32)
-# A run of "a" is one piece that cannot be split: the slowest text there is.
+# A run of "a" is one piece that cannot be split: the slowest kind of text.
 DOUBLING = np.array([[97, 97, 256], [256, 256, 257], [257, 257, 258]], np.uint32)
 
 
@@ -36,7 +36,7 @@ def make_encoder(*, merges=NO_MERGES, specials=(), pattern="gpt2", first_special
     )
 
 
-# Row 7: bytes as they are.
+# Row 7: bytes stay unchanged.
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_every_byte_comes_back_from_memory_and_from_a_file(data, tmp_path):
         assert tok.encode_file(path).tolist() == ids
 
 
-# Row 8: a cut at every position. The encoder says itself where a text may be cut; encode_iterable follows it.
+# Row 8: a cut at every position. The encoder decides where a text may be cut, and encode_iterable follows.
 
 
 def test_a_text_in_two_chunks_cut_anywhere_has_the_ids_of_the_whole():
@@ -73,7 +73,7 @@ def test_a_text_in_two_chunks_cut_anywhere_has_the_ids_of_the_whole():
             assert list(tok.encode_iterable(chunks, allowed_special="all")) == expected
 
 
-# Row 9: runs. Near-linear time, and memory that does not stay.
+# Row 9: runs. Near-linear time, and memory that is released.
 
 
 @pytest.mark.parametrize("unit", [b"a", b" ", b"\n", b"^", b"'s", "漢".encode(), b"\xff", b"ab"])
@@ -113,7 +113,7 @@ def test_memory_does_not_stay_taken_after_a_text_without_a_place_to_cut():
 
 @pytest.mark.parametrize("call", ["encode", "encode_array", "count_tokens", "encode_batch", "encode_file", "dropout"])
 def test_ctrl_c_stops_an_encoding_within_a_second(call, tmp_path):
-    # The worst of texts: one piece, which is many seconds of work.
+    # The worst kind of text: one piece, which takes many seconds.
     path = tmp_path / "run"
     path.write_bytes(b"a" * 15_000_000)
     script = """
@@ -151,7 +151,7 @@ def test_ctrl_c_stops_an_encoding_within_a_second(call, tmp_path):
 
 @pytest.mark.parametrize("call", ["decode_bytes", "decode_list", "specials", "waiting", "find_pieces"])
 def test_signals_are_answered_while_native_code_works_or_waits(call):
-    # A handler that only counts: native code that never looks out for signals would let it run once, at the end.
+    # A handler that only counts: native code that never checks for signals would let it run once, at the end.
     script = """
         import signal, sys, time
         import numpy as np
@@ -197,7 +197,7 @@ def test_signals_are_answered_while_native_code_works_or_waits(call):
 
 
 @linux_only
-def test_no_address_space_left_is_a_memory_error_and_the_encoder_goes_on():
+def test_no_address_space_left_is_a_memory_error_and_the_encoder_keeps_working():
     script = """
         import resource
         import numpy as np
@@ -233,7 +233,7 @@ def test_no_address_space_left_is_a_memory_error_and_the_encoder_goes_on():
     assert (done.returncode, done.stdout) == (0, "['error', 'ids']\n"), done.stderr
 
 
-# Row 16: files that change, or are none.
+# Row 16: files that change, or are not regular files.
 
 
 NUM_RUNS = 300
@@ -303,7 +303,7 @@ def test_what_is_no_readable_file_is_an_os_error(tmp_path):
     with pytest.raises(IsADirectoryError):
         encoder.encode_file(tmp_path, rule)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match="pipe"):  # and nobody waits for a writer
+    with pytest.raises(OSError, match="pipe"):  # without waiting for a writer
         encoder.encode_file(tmp_path / "pipe", rule)
     for wrong in (3, None, b"a\0b"):
         with pytest.raises((TypeError, ValueError)):
@@ -412,7 +412,7 @@ def test_eight_threads_share_one_encoder_and_its_small_cache():
     assert not wrong
 
 
-# Row 24: vocabularies that cannot be. Files are the business of their formats; here is what the core itself refuses.
+# Row 24: impossible vocabularies. The formats check their files; these are refused by the core.
 
 
 IMPOSSIBLE = {
@@ -504,7 +504,7 @@ def test_an_end_of_text_that_no_token_has_is_refused_and_not_cut_to_16_bits(id):
         encode(id)
 
 
-# Each would give another number if it were cut to the width of the core's own, or a fraction to a whole number.
+# Each would become another number if it were truncated to the width of the core's type, or to an integer.
 WIDE = np.array([[97, 98 + 2**32]])
 WORDS = gm.Words.from_counts({"ab": 3, "abab": 2}).table
 NARROWED = {
@@ -591,7 +591,7 @@ def test_a_special_spelled_out_is_an_error_with_its_place_unless_it_is_allowed()
     for allowed, disallowed, position, id in [
         ([], [1000], 3, 1000),
         ([], [1000, 1002], 3, 1002),
-        ([1002], [1001], 7, 1001),  # inside an allowed one, as tiktoken has it
+        ([1002], [1001], 7, 1001),  # inside an allowed one, as in tiktoken
         ([1003], [1000], 3, 1000),
         ([1000, 1001, 1002], [1003], 1, 1003),
     ]:
@@ -606,7 +606,7 @@ def test_a_special_spelled_out_is_an_error_with_its_place_unless_it_is_allowed()
     assert isinstance(raised.value, ValueError)
 
 
-# A cut never stands inside a special, though each of these has a space where others are cut.
+# A cut is never inside a special, though each of these has a space, where other text is cut.
 def test_thousands_of_specials_with_spaces_in_megabytes_of_them():
     specials = [f"<|special {i}|>" for i in range(5000)]
     encoder = make_encoder(specials=specials)
@@ -616,7 +616,7 @@ def test_thousands_of_specials_with_spaces_in_megabytes_of_them():
     assert ids.tolist() == [id for i in range(5000) for id in (1000 + i, 97)] * 4
 
 
-# Row 26: nothing at all.
+# Row 26: empty input.
 
 
 def test_nothing_has_no_ids(tmp_path):

@@ -6,8 +6,8 @@ import pytest
 
 from scripts import run_script
 
-# A daemon thread that asks for the GIL while the interpreter exits is ended where it stands, up to Python 3.13 by
-# unwinding its stack. That must not reach a destructor, a catch-all or the threads of the core.
+# A daemon thread that asks for the GIL while the interpreter exits is ended on the spot, up to Python 3.13 by unwinding
+# its stack. The unwinding must not reach a destructor, a catch-all or the threads of the core.
 SCRIPT = """
     import itertools, sys, threading, time
     import numpy as np
@@ -102,7 +102,7 @@ def test_an_interpreter_that_exits_during_native_work_in_a_daemon_thread_does_no
 
 
 def test_native_work_in_a_destructor_while_the_interpreter_exits_still_gives_its_result():
-    # The thread that ends the interpreter may have the GIL back; to block every thread would hang the process here.
+    # The thread that ends the interpreter may take the GIL again; blocking every thread would hang the process here.
     script = """
         import os
         import numpy as np

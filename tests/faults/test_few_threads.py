@@ -1,4 +1,4 @@
-"""A system that gives fewer threads than asked for, or none: the same result, with the threads there are."""
+"""A system that allows fewer threads than requested, or none: the same result with the available threads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def corpus(tmp_path, monkeypatch):
 
 
 def allow_threads(num_threads, monkeypatch):
-    """Let only so many threads live at a time; Python says so by a RuntimeError."""
+    """Allow only this many threads at a time; beyond that, Python raises a RuntimeError."""
     start = threading.Thread.start
 
     def start_if_few(thread):

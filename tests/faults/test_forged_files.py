@@ -1,4 +1,4 @@
-"""Manifests, states and records with any value in any place: a result, or an error of the tree; never another one."""
+"""Manifests, states and records with any value in any place give a result or a Gristmill error, never another one."""
 
 import contextlib
 import hashlib
@@ -22,13 +22,13 @@ needs_devices = pytest.mark.skipif(sys.platform != "linux", reason="pipes with n
 
 @pytest.fixture(autouse=True)
 def no_flushing(monkeypatch):
-    """A thousand small files are written here, and no disk fails."""
+    """Skip flushes: the tests write a thousand small files, and no disk fails."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: None, raising=False)
 
 
 def check(call, what):
-    """Let only errors of the tree out of `call`."""
+    """Allow only Gristmill errors from `call`."""
     try:
         return call()
     except ALLOWED:
@@ -79,7 +79,7 @@ def test_any_value_in_any_place_of_a_manifest(read, finished, tmp_path):
 def reseal(content):
     content = {key: value for key, value in content.items() if key != "checksum"}
     text = dump(content) + b"\n"
-    with contextlib.suppress(ValueError):  # as Folder computes it: from what the parsed content is written as
+    with contextlib.suppress(ValueError):  # as Folder computes it: from the parsed content, written again
         text = json.dumps(json.loads(text), indent=1).encode() + b"\n"
     checksum = hashlib.sha256(text).hexdigest()
     return dump({**content, "checksum": checksum}) + b"\n"
@@ -196,7 +196,7 @@ RECORDS = [
 
 
 def report(folder):
-    """All of a report but the pictures."""
+    """Everything in a report except the plots."""
     from gristmill.report.page import markdown_page
     from gristmill.report.plots import all_plots
     from gristmill.report.records import read_records

@@ -1,4 +1,4 @@
-"""Vocabularies and special tokens made to be slow or to fill the memory: refused, or no worse than others."""
+"""Vocabularies and special tokens made to be slow or to fill the memory: refused, or as fast as others."""
 
 import json
 import sys
@@ -35,7 +35,7 @@ MEASURED = """
 
 
 def measured(statement, *arguments):
-    """The name of the error that `statement` raises, and the MiB it took."""
+    """Return the name of the error that `statement` raises, and the MiB it took."""
     result, grown = run_script(MEASURED.format(statement=statement), *arguments).stdout.split()
     return result, int(grown)
 

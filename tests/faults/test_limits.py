@@ -1,4 +1,4 @@
-"""What happens when memory, disk or address space run out, and in a forked child: a clear error, or the same result."""
+"""Memory, disk or address space run out, also in a forked child: a clear error, or the same result."""
 
 import errno
 import importlib

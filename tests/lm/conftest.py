@@ -1,4 +1,4 @@
-"""Folders that the tests of training share."""
+"""Folders shared by the tests of training."""
 
 import pytest
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-# Each job trains in a folder of its own. {trouble} runs in every process, with `rank` and what it may break.
+# Each job trains in its own folder. {trouble} runs in every process, with access to `rank` and the names it may patch.
 SCRIPT = """
 import json, os, shutil, signal, sys, time
 from pathlib import Path
@@ -48,7 +48,7 @@ if __name__ == "__main__":
 
 
 def job(out, *, copy=None, data=None, **options):
-    """One training of a script, on `data` in place of the shards that all have.
+    """One training run of a script, on `data` instead of the shared shards.
 
     copy: a finished run whose last checkpoint is dropped first.
     """
@@ -56,14 +56,14 @@ def job(out, *, copy=None, data=None, **options):
 
 
 def command(folder: Path, shards, jobs, trouble="") -> list[str]:
-    """The command that does the jobs one after the other."""
+    """Return the command that runs the jobs one after the other."""
     script = folder / "script.py"
     script.write_text(SCRIPT.format(trouble=textwrap.dedent(trouble)))
     return [str(script), json.dumps([path for path in sys.path if path]), str(shards), json.dumps(jobs)]
 
 
 def environment(**added) -> dict[str, str]:
-    """The environment of a process, without what a launcher of the tests may have set."""
+    """Return the environment of a process, without variables that a launcher of the tests may have set."""
     ours = ("RANK", "WORLD_SIZE", "LOCAL_", "NODE_RANK", "GROUP_", "MASTER_", "SLURM_", "TORCHELASTIC_")
     return {key: value for key, value in os.environ.items() if not key.startswith(ours)} | {
         "OMP_NUM_THREADS": "1",
@@ -78,7 +78,7 @@ def free_port() -> int:
 
 
 def of_torchrun(rank, size, port):
-    """What torchrun sets for a process."""
+    """Return the variables that torchrun sets for a process."""
     return environment(
         **{"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "GROUP_WORLD_SIZE": 1},
         **{"GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "none"},
@@ -86,7 +86,7 @@ def of_torchrun(rank, size, port):
 
 
 def of_srun(rank, size, port):
-    """What srun sets for a task of a step on one node."""
+    """Return the variables that srun sets for a task of a step on one node."""
     return environment(
         **{"SLURM_JOB_ID": 4242, "SLURM_JOB_NAME": "train", "SLURM_NTASKS": size, "SLURM_STEP_NUM_TASKS": size},
         **{"SLURM_STEP_ID": 0, "SLURM_STEP_NUM_NODES": 1, "SLURM_STEP_TASKS_PER_NODE": size, "SLURM_PROCID": rank},
@@ -95,7 +95,7 @@ def of_srun(rank, size, port):
 
 
 def start_world(arguments, size, launcher):
-    """One process per rank, as `launcher` starts them."""
+    """Start one process per rank, as `launcher` does."""
     port = free_port()
     return [
         subprocess.Popen(
@@ -110,7 +110,7 @@ def start_world(arguments, size, launcher):
 
 
 def start_alone(arguments):
-    """One process, which starts the others itself where `devices` says so."""
+    """Start one process, which starts the others itself if `devices` > 1."""
     return [
         subprocess.Popen(
             [sys.executable, *arguments],
@@ -123,7 +123,7 @@ def start_alone(arguments):
 
 
 def outcomes(processes, seconds=120):
-    """(exit code, stdout, stderr) of each process; one that hangs fails the test."""
+    """Return (exit code, stdout, stderr) of each process. A process that hangs fails the test."""
     found = []
     try:
         for process in processes:
@@ -138,7 +138,7 @@ def outcomes(processes, seconds=120):
 
 
 def finish(processes):
-    """The same where all processes are to succeed."""
+    """Do the same, and check that all processes succeed."""
     found = outcomes(processes)
     for code, _, errors in found:
         assert code == 0, errors[-3000:]
@@ -146,5 +146,5 @@ def finish(processes):
 
 
 def train_on_two(folder, shards, out, *, before="", **options):
-    """Train in a process of its own, which starts the second one, as a command would; `before` runs in both first."""
+    """Train in a new process, which starts the second one, as a command would. `before` runs in both first."""
     finish(start_alone(command(folder, shards, [job(out, **{"devices": 2, **options})], before)))

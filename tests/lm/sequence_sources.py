@@ -1,4 +1,4 @@
-"""Sequences that say who they are: what the tests of the sequence data start from."""
+"""Numbered test sequences for the tests of the sequence data."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def dataset(source=None, *, batch_size=3, seed=1, use_dynamic_padding=True, max_
 
 
 def numbers(batch):
-    """The numbers of the `Numbered` sequences of a batch; rows that only fill it up are left out."""
+    """The numbers of the `Numbered` sequences of a batch; padding rows are ignored."""
     return [row[0].item() - 1 for row in batch.inputs_BT if row[0]]
 
 

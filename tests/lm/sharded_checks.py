@@ -24,7 +24,7 @@ STEPS = 3
 
 
 class Matrices(nn.Module):
-    """Weights of several shapes, some with fewer rows than there are processes, beside a vector and a buffer."""
+    """Weights of several shapes, some with fewer rows than processes, with a vector and a buffer."""
 
     def __init__(self):
         super().__init__()
@@ -51,7 +51,7 @@ def new_model(mesh=None):
 
 
 def set_gradients(model, step, bad=None):
-    """The same gradients in every process, divided as the weights are; that of weight `bad` with a NaN in its end."""
+    """Set the same gradients in every process, sharded like the weights. That of weight `bad` ends with NaN."""
     from gristmill.lm.training.checkpoint import divided_like
 
     for number, (name, parameter) in enumerate(model.named_parameters()):
@@ -72,7 +72,7 @@ def whole(tensor):
 
 
 def after_steps(model, name="muon", *, alone=False):
-    """Weights and optimizer state after some steps; `alone`: as one process would take them."""
+    """Return weights and optimizer state after some steps. `alone`: as in a single process."""
     optimizers = new_optimizers(model, name)
     if alone:
         optimizers.torch_optimizers[-1]._sharing = None
@@ -120,7 +120,7 @@ def check_muon(folder, mesh):
 
 
 def check_not_finite(folder, mesh):
-    """A NaN in the last row of a weight, which one process has, keeps all of them from stepping."""
+    """A NaN in the last row of a weight, which is on one process, makes all processes skip the step."""
     from gristmill.lm.training.weight_updates import WeightUpdates, are_finite
 
     answers = {}
@@ -168,7 +168,7 @@ def save(writer, step, model, optimizers, **more):
 
 
 def error_of(function):
-    """The kind and the message of the error that a function raises, and whether only the first process shows it."""
+    """Return the kind and message of the error that a function raises, and whether only the first process shows it."""
     try:
         function()
     except Exception as error:
@@ -177,7 +177,7 @@ def error_of(function):
 
 
 def check_checkpoint(folder, mesh):
-    """Save, and read it in this and, by the test, in other numbers of processes."""
+    """Save a checkpoint, and read it with this number of processes. The test reads it with other numbers."""
     from safetensors.torch import save_file
 
     from gristmill.lm.training import sharded
@@ -209,7 +209,7 @@ def check_checkpoint(folder, mesh):
 
 
 def restored(there, state, mesh, number):
-    """Whether a new model has, to the bit, what the processes before had saved."""
+    """Return whether a new model has exactly the saved weights and state."""
     from safetensors.torch import load_file
 
     from gristmill.lm.training import sharded
@@ -287,7 +287,7 @@ def full_disk(module, *, when):
 
 
 def check_bf16(folder, mesh):
-    """A GPT sharded as a run shards it, against the same GPT in one piece: both in bf16-mixed, on the same batches."""
+    """Compare a GPT sharded as in a run with the same GPT unsharded: both in bf16-mixed, on the same batches."""
     from gristmill.lm.data.batch import Batch
     from gristmill.lm.models.gpt.network import GPT, GPTConfig
     from gristmill.lm.training.devices import _shard

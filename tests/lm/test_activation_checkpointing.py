@@ -1,4 +1,4 @@
-"""activation_checkpointing: the same training, with each layer computed again in the backward pass."""
+"""activation_checkpointing: training is identical, with each layer recomputed in the backward pass."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def a_batch():
 
 
 def stepped(loss_of, model):
-    """The loss, its gradients, and the state of the generator afterwards."""
+    """Return the loss, its gradients, and the state of the generator afterwards."""
     torch.manual_seed(7)
     model.zero_grad()
     loss, _ = loss_of(a_batch(), {})
@@ -57,7 +57,7 @@ def stepped(loss_of, model):
 
 
 def kept_bytes(model):
-    """The bytes of the tensors that the graph of a loss keeps for the backward pass."""
+    """Return the size of the tensors that the graph of a loss keeps for the backward pass."""
     sizes = {}
 
     def count(tensor):

@@ -1,4 +1,4 @@
-"""batch_size="auto" where the run divides weights, gradients and moments among devices."""
+"""batch_size="auto" for runs that shard weights, gradients and moments over devices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def size_of(model):
 
 @pytest.fixture
 def gpu(monkeypatch, model):
-    """A GPU, as far as a trial asks: its memory, and the peak of a step with weights, gradients and activations."""
+    """The parts of a GPU that a trial uses: its memory, and the peak of a step."""
 
     class GPU:
         num_bytes = 5 * size_of(model)
@@ -44,7 +44,7 @@ def gpu(monkeypatch, model):
 
 
 def largest(model, gpu, num_parts):
-    """The oracle: 16 bytes per parameter in so many parts, and what a step puts together for a while."""
+    """The oracle: 16 bytes per parameter divided by the number of parts, plus the gathered layers of a step."""
     layer = size_of(model.blocks[0])
     together = 0 if num_parts == 1 else 2 * (size_of(model) - 8 * layer + 2 * layer)
     free = 0.9 * gpu.num_bytes - 4 * size_of(model) / num_parts - together
@@ -61,7 +61,7 @@ def test_a_divided_model_leaves_room_for_more_sequences(model, gpu, num_parts):
 
 def test_a_divided_run_without_a_size_that_fits_is_not_advised_to_divide_the_model(model, gpu):
     gpu.num_bytes = size_of(model)
-    with pytest.raises(TrainingError, match="number as batch_size, such as batch_size=1") as divided:
+    with pytest.raises(TrainingError, match="Pass a number, such as batch_size=1") as divided:
         auto_batch.find_batch_size(model, **TRIALS, num_parts=8)
     assert "on several devices" not in str(divided.value)
     with pytest.raises(TrainingError, match="strategy='fsdp' on several devices"):

@@ -1,4 +1,4 @@
-"""The benchmark of a training step compares what it says it compares."""
+"""The benchmark of a training step compares models of the documented sizes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not there, checked when they are read, and nothing in them is executed."""
+"""Checkpoints: written atomically, verified when read, and never executed."""
 
 import errno
 import json
@@ -75,10 +75,10 @@ def test_a_truncated_or_missing_file_is_named_with_what_to_do(tmp_path):
     folder = write(tmp_path, 1)
     data = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(data[:-1])
-    with pytest.raises(CheckpointError, match=f"has {len(data) - 1} bytes and should have {len(data)}.*remove .*step-"):
+    with pytest.raises(CheckpointError, match=f"has {len(data) - 1} bytes instead of {len(data)}.*remove .*step-"):
         read_tensors(folder, "model.safetensors", read_state(folder))
     (folder / "model.safetensors").unlink()
-    with pytest.raises(CheckpointError, match="it is missing"):
+    with pytest.raises(CheckpointError, match=": missing"):
         read_tensors(folder, "model.safetensors", read_state(folder))
 
 
@@ -86,9 +86,9 @@ def test_a_truncated_or_missing_file_is_named_with_what_to_do(tmp_path):
     ("content", "message"),
     [
         (b"\x80\x04K\x01.", "it is not JSON"),
-        (b"[1]", "it is not the state of a checkpoint"),
-        (b'{"format": "gristmill-checkpoint", "version": 99}', "its version is 99, and this Gristmill reads 1"),
-        (b'{"format": "gristmill-checkpoint", "version": 1, "step": 1}', "its checksum does not fit"),
+        (b"[1]", "not the state of a checkpoint"),
+        (b'{"format": "gristmill-checkpoint", "version": 99}', "unsupported version 99. This Gristmill reads"),
+        (b'{"format": "gristmill-checkpoint", "version": 1, "step": 1}', "checksum mismatch"),
     ],
 )
 def test_a_foreign_state_is_refused(tmp_path, content, message):
@@ -101,7 +101,7 @@ def test_a_foreign_state_is_refused(tmp_path, content, message):
 def test_a_renamed_checkpoint_is_refused(tmp_path):
     folder = write(tmp_path, 1)
     folder.rename(folder.with_name("step-000009"))
-    with pytest.raises(CheckpointError, match="it is of step 1, and the folder says 9"):
+    with pytest.raises(CheckpointError, match="has step 1, but the folder is of step 9"):
         read_state(find_checkpoint(tmp_path))
 
 
@@ -126,7 +126,7 @@ def test_the_best_is_kept_beside_the_latest(tmp_path):
 
 
 def test_no_checkpoint_says_how_to_get_one(tmp_path):
-    with pytest.raises(CheckpointError, match=r"it is not the folder of a run.* Train a model first"):
+    with pytest.raises(CheckpointError, match=r"this is not the folder of a run.* Train a model"):
         find_checkpoint(tmp_path)
 
 
@@ -136,13 +136,13 @@ def damage(folder):
 
 def test_a_damaged_old_checkpoint_does_not_stop_a_healthy_run_and_is_reported_once(tmp_path):
     damage(write(tmp_path, 1, val_loss=1.0))
-    told = []
-    writer = CheckpointWriter(tmp_path, keep=1, tell=told.append)
+    reported = []
+    writer = CheckpointWriter(tmp_path, keep=1, tell=reported.append)
     for step, loss in ((2, 2.0), (3, 3.0), (4, 4.0)):
         writer.write({"step": step, "val_loss": loss}, {"model.safetensors": TENSORS})
     writer.close()
     assert [folder.name for folder in list_checkpoints(tmp_path)] == ["step-000001", "step-000002", "step-000004"]
-    assert len(told) == 1 and "step-000001 is damaged" in told[0]
+    assert len(reported) == 1 and "step-000001 is damaged" in reported[0]
 
 
 def test_a_damaged_checkpoint_does_not_count_among_those_that_are_kept(tmp_path):
@@ -157,7 +157,7 @@ def test_a_damaged_checkpoint_does_not_count_among_those_that_are_kept(tmp_path)
 def test_best_passes_over_damaged_checkpoints_with_a_warning(tmp_path):
     write(tmp_path, 1, val_loss=2.0)
     damage(write(tmp_path, 2, val_loss=1.0))
-    with pytest.warns(UserWarning, match=r"damaged, and passed over: step-000002\. step-000001 is used"):
+    with pytest.warns(UserWarning, match=r"skipped damaged checkpoints: step-000002\. Using step-000001"):
         assert find_checkpoint(tmp_path, "best").name == "step-000001"
     damage(tmp_path / "checkpoints/step-000001")
     with pytest.raises(CheckpointError, match=r"step-000002/state\.json.*damaged"):
@@ -168,9 +168,9 @@ def test_a_damaged_checkpoint_names_the_one_before_it(tmp_path):
     first, second = write(tmp_path, 5), write(tmp_path, 10)
     damage(first)
     damage(second)
-    with pytest.raises(CheckpointError, match=r"Remove .*step-000010 to use the one before, step-000005"):
+    with pytest.raises(CheckpointError, match=r"Remove .*step-000010 to use the previous one, step-000005"):
         read_state(second)
-    with pytest.raises(CheckpointError, match=r"There is none before it: remove .*step-000005"):
+    with pytest.raises(CheckpointError, match=r"There is no earlier checkpoint: remove .*step-000005"):
         read_state(first)
 
 
@@ -206,7 +206,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_and_nothing_else(tmp_path, mon
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    if call <= 3:  # two files and the folder; the fourth is that of the parent, when the checkpoint is there already
+    if call <= 3:  # two files and the folder; the fourth is the parent folder, when the checkpoint already exists
         with pytest.raises(OSError, match="No space"):
             write(tmp_path, 2)
         assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000001"]
@@ -229,11 +229,11 @@ def test_weights_of_another_model_are_refused_by_name(tmp_path):
     model = torch.nn.Linear(3, 2)
     good = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     load_weights(model, good, tmp_path)
-    with pytest.raises(CheckpointError, match="it has no 'bias'"):
+    with pytest.raises(CheckpointError, match="'bias' is missing"):
         load_weights(model, {"weight": good["weight"]}, tmp_path)
-    with pytest.raises(CheckpointError, match="'extra' is not part of this one"):
+    with pytest.raises(CheckpointError, match="'extra' is not part of this model"):
         load_weights(model, {**good, "extra": good["bias"]}, tmp_path)
-    with pytest.raises(CheckpointError, match=r"'weight' has shape \[2, 4\] there, \[2, 3\] in this one"):
+    with pytest.raises(CheckpointError, match=r"'weight' has shape \[2, 4\] in the file and \[2, 3\] in the model"):
         load_weights(model, {**good, "weight": torch.zeros(2, 4)}, tmp_path)
 
 
@@ -249,7 +249,7 @@ def test_another_tokenizer_is_described_by_what_differs(tmp_path):
     before.save(tmp_path / "tokenizer.json")
     there, here = {"tokenizer_fingerprint": before.fingerprint}, {"tokenizer_fingerprint": now.fingerprint}
     (found,) = identity_differences(there, here, run=tmp_path, tokenizer=now)
-    assert found == ("the tokenizer is another one (vocab_size was 257 and is now 258, merge 1 is new: b'ab' + b'c')")
+    assert found == ("the tokenizer is different (vocab_size was 257 and is now 258, merge 1 is new: b'ab' + b'c')")
     now.save(tmp_path / "tokenizer.json", overwrite=True)  # not that of the checkpoint
     (found,) = identity_differences(there, here, run=tmp_path, tokenizer=now)
     assert before.fingerprint[:12] in found and now.fingerprint[:12] in found

@@ -1,4 +1,4 @@
-"""Conversations as data: every conversation once, apart from the others, with its responses as targets."""
+"""Conversations as data: every conversation once, separate from the others, with its responses as targets."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def dataset_of(data, split="train", **options):
 
 
 def conversations_in(batch):
-    """(inputs, targets) of each conversation in a batch, padding left out."""
+    """(inputs, targets) of each conversation in a batch, without padding."""
     found = []
     for inputs_T, targets_T, documents_T in zip(batch.inputs_BT, batch.targets_BT, batch.document_ids_BT, strict=True):
         for number in documents_T.unique().tolist():
@@ -65,7 +65,7 @@ def conversations_in(batch):
 
 
 def expected_of(rows, length=LENGTH):
-    """The same by the plain way: each conversation by itself."""
+    """The reference: each conversation encoded separately."""
     template, found = ChatTemplate(PLAIN, tokenizer()), []
     for row in rows:
         ids, is_trained, _ = template.encode([row["messages"]])[0]
@@ -79,7 +79,7 @@ def expected_of(rows, length=LENGTH):
 def test_every_conversation_comes_once_in_an_epoch_and_apart_from_the_others(opened):
     rows = chats(40)
     dataset = dataset_of(opened(rows, val_fraction=0.0), batch_size=1)
-    assert dataset.num_sequences < len(rows) / 1.5  # several are in a row
+    assert dataset.num_sequences < len(rows) / 1.5  # several per row
     for epoch in range(2):
         steps = range(epoch * dataset.num_sequences, (epoch + 1) * dataset.num_sequences)
         found = [chat for step in steps for chat in conversations_in(dataset.batch(step))]
@@ -156,12 +156,12 @@ def test_a_long_conversation_is_cut_at_the_end_and_one_without_a_response_is_lef
     long_question = {"messages": turns(" ".join(texts(20)), "the cat")}
     empty = {"prompt": "the cat?", "response": ""}
     data = opened([long_answer, long_question, *chats(3)], val_fraction=0.0)
-    assert "cut at the end to context_length=160: 1 conversation." in data.messages
-    assert "left out, because no response begins within context_length=160: 1 conversation." in data.messages
+    assert "truncated to context_length=160: 1 conversation." in data.messages
+    assert "skipped, because no response starts within context_length=160: 1 conversation." in data.messages
     found = [chat for batch in dataset_of(data).validation_batches() for chat in conversations_in(batch)]
     assert sorted(found) == sorted(expected_of([long_answer, *chats(3)]))
     assert all(len(inputs) <= LENGTH for inputs, _ in found)
-    # The plain template still ends an empty response, which is something to learn.
+    # The plain template ends an empty response too, so there is a target.
     assert dataset_of(opened([empty], val_fraction=0.0)).targets_in_step(0) == 2
 
 
@@ -194,13 +194,13 @@ def plain_tokenizer(folder):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "chats.jsonl:3: it is not JSON"),
-        ("[1]", "chats.jsonl:3: it is a list"),
+        ("{", "chats.jsonl:3: not valid JSON"),
+        ("[1]", "chats.jsonl:3: the line is a list"),
         (
             '{"instruction": "a", "output": "b"}',
-            r"no field 'messages', and not both .* \(fields: 'instruction', 'output'\)",
+            r"neither 'messages' nor both .* \(fields: 'instruction', 'output'\)",
         ),
-        ('{"prompt": "a"}', "not both 'prompt' and 'response'"),
+        ('{"prompt": "a"}', "nor both 'prompt' and 'response'"),
         ('{"prompt": "a", "response": null}', "chats.jsonl:3: 'response' is null. Write a string."),
         ('{"messages": []}', "'messages' is an empty list"),
         ('{"messages": [{"role": "user", "content": "a"}]}', "no message has the role 'assistant'"),
@@ -210,8 +210,8 @@ def plain_tokenizer(folder):
         ),
         ('{"messages": [{"role": "user", "content": ["a"]}]}', r"messages\[0\] has a content that is a list"),
         ('{"messages": ["a"]}', r"messages\[0\] is a string"),
-        ('{"prompt": "\\ud800", "response": "a"}', "half of a surrogate pair"),
-        (b"\xff", "it is not JSON"),
+        ('{"prompt": "\\ud800", "response": "a"}', "an unpaired surrogate"),
+        (b"\xff", "not valid JSON"),
     ],
 )
 def test_a_line_that_is_no_conversation_names_file_and_line(tmp_path, tokenizer_file, line, message):
@@ -233,7 +233,7 @@ def test_what_the_template_refuses_names_file_and_line(opened, tmp_path):
 
 
 def test_an_empty_file_and_one_all_for_validation_are_refused(opened):
-    with pytest.raises(CorpusError, match=r"no conversation to train on. The file is empty"):
+    with pytest.raises(CorpusError, match=r"no conversations to train on. The files are empty"):
         opened([])
     with pytest.raises(CorpusError, match="Pass a smaller val_fraction"):
         opened(questions(), val_fraction=0.999999)
@@ -242,7 +242,7 @@ def test_an_empty_file_and_one_all_for_validation_are_refused(opened):
 def test_text_files_and_shards_are_refused(tmp_path, tokenizer_file, tiny_shards):
     config = GPTConfig(conversations=True, tokenizer=tokenizer_file)
     (tmp_path / "a.txt").write_text("the cat")
-    with pytest.raises(CorpusError, match="reads JSON lines, and this is text"):
+    with pytest.raises(CorpusError, match="reads JSON lines, but the file is text"):
         config.open_data(tmp_path / "a.txt")
     with pytest.raises(OptionError, match="holds token shards"):
         config.open_data(tiny_shards)
@@ -250,7 +250,7 @@ def test_text_files_and_shards_are_refused(tmp_path, tokenizer_file, tiny_shards
 
 @pytest.mark.parametrize("option", [{"chat_template": "plain"}, {"tokenizer": "t.json"}, {"val_fraction": 0.5}])
 def test_options_of_conversations_are_refused_for_shards(tiny_shards, option):
-    with pytest.raises(OptionError, match="is for conversations=True"):
+    with pytest.raises(OptionError, match="applies to conversations only"):
         GPTConfig(**option).open_data(tiny_shards)
 
 
@@ -261,7 +261,7 @@ def test_packing_has_every_item_once_and_few_rows(seed):
     rows = packed(lengths, 64)
     assert sorted(rows.ids.tolist()) == list(range(len(lengths)))
     assert all(lengths[row].sum() <= 64 for row in rows)
-    # No two rows would fit into one.
+    # No two rows fit into one.
     assert len(rows) == 1 or sum(sorted(int(lengths[row].sum()) for row in rows)[:2]) > 64
 
 

@@ -29,7 +29,7 @@ SCRIPT = textwrap.dedent("""
 
 
 def start(folder, chats, out, **options):
-    """Train in a process of its own, which starts the others, as a command would."""
+    """Train in a subprocess, which starts the others, as the command line does."""
     (folder / "script.py").write_text(SCRIPT)
     environment = {key: value for key, value in os.environ.items() if key not in ("LOCAL_RANK", "RANK", "WORLD_SIZE")}
     paths = json.dumps([path for path in sys.path if path])
@@ -46,7 +46,7 @@ def start(folder, chats, out, **options):
 
 def test_two_ranks_weigh_every_response_token_as_one_does(tmp_path):
     tokenizer().save(tmp_path / "tokenizer.json")
-    # Responses of 1 to 20 words: a mean over ranks would weigh their tokens very differently.
+    # Responses of 1 to 20 words: a mean over ranks would give their tokens very different weights.
     words = [text.split() for text in texts(40)]
     rows = [{"messages": turns("and?", " ".join((one * 2)[: 1 + 19 * (i % 2)]))} for i, one in enumerate(words)]
     chats = write_lines(tmp_path / "chats.jsonl", rows)

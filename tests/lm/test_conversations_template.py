@@ -1,4 +1,4 @@
-"""Chat templates: the tokens are those of transformers, and contents of messages are data."""
+"""Chat templates: the tokens equal those of transformers, and contents of messages are plain text."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_template_that_depends_on_what_contents_are_is_refused(source):
     ],
 )
 def test_a_template_that_drops_repeats_or_moves_a_message_is_refused(source):
-    with pytest.raises(OptionError, match="once and in order, for a conversation of user, assistant"):
+    with pytest.raises(OptionError, match="once and in order for a conversation of user, assistant"):
         ids_of(source, turns("the", "cat"))
 
 
@@ -148,7 +148,7 @@ def test_what_a_template_raises_is_reported():
 
 @pytest.mark.parametrize("source", ["{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{{ 'x' * 10**17 }}"])
 def test_a_template_without_end_is_refused(source):
-    with pytest.raises(OptionError, match="cannot render the conversation: it calls itself without end"):
+    with pytest.raises(OptionError, match="cannot render the conversation: the template recurses without end"):
         ChatTemplate(source, tokenizer()).render(turns("a", "b"))
 
 
@@ -159,9 +159,9 @@ LOOPS = "{% for i in range(100000) %}{% for j in range(100000) %}X{% endfor %}{%
     ("source", "why"),
     [
         (LOOPS.replace("X", "x" * 10), r"it writes more than [\d,]+ characters"),
-        (LOOPS.replace("X", ""), r"its loops have more than [\d,]+ turns"),
-        (f"{{% generation %}}{LOOPS}{{% endgeneration %}}", r"its loops have more than [\d,]+ turns"),
-        (f"{{% macro f() %}}{LOOPS}{{% endmacro %}}{{{{ f() }}}}", r"its loops have more than [\d,]+ turns"),
+        (LOOPS.replace("X", ""), r"its loops have more than [\d,]+ iterations"),
+        (f"{{% generation %}}{LOOPS}{{% endgeneration %}}", r"its loops have more than [\d,]+ iterations"),
+        (f"{{% macro f() %}}{LOOPS}{{% endmacro %}}{{{{ f() }}}}", r"its loops have more than [\d,]+ iterations"),
     ],
 )
 def test_a_template_with_endless_loops_is_refused(source, why):
@@ -176,7 +176,7 @@ def test_a_long_content_is_no_endless_loop():
 
 
 def test_a_syntax_error_names_its_line():
-    with pytest.raises(OptionError, match="not a Jinja template: line 2"):
+    with pytest.raises(OptionError, match="not a valid Jinja template: line 2"):
         ChatTemplate("a\n{% for %}", tokenizer())
 
 
@@ -246,5 +246,5 @@ def test_a_template_that_is_not_there_is_an_error_with_the_built_in_names(tmp_pa
 
 def test_a_template_that_calls_itself_without_end_is_an_error_of_the_template():
     source = "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}"
-    with pytest.raises(OptionError, match="calls itself without end"):
+    with pytest.raises(OptionError, match="recurses without end"):
         ChatTemplate(source, tokenizer()).render(turns("x", "y"))

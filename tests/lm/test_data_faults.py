@@ -1,4 +1,4 @@
-"""Data that change or are damaged while a run trains: an error that names the file, not a signal or an IndexError."""
+"""Data that change or are damaged during training raise an error that names the file, not a signal or IndexError."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ from scripts import run_script
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
-# A process of its own: what is cut off a file that is mapped ends the process by SIGBUS.
+# In a subprocess, because truncating a mapped file would end the process with SIGBUS.
 CUT_SHORT = """
     import os, sys
     from pathlib import Path
@@ -53,7 +53,7 @@ CUT_SHORT = """
 def test_a_file_that_is_cut_short_in_training_is_an_error_with_its_name_and_sizes(tmp_path, kind, size):
     data = tmp_path / "data"
     if kind in ("windows", "documents"):
-        # One shard, so that the first batch has opened it.
+        # One shard, so that the first batch opens it.
         build_one_shard(data)
         size_then = gm.Shards(data).paths[0].stat().st_size
     else:
@@ -63,9 +63,11 @@ def test_a_file_that_is_cut_short_in_training_is_an_error_with_its_name_and_size
     answer = run_script(CUT_SHORT, kind, data, tmp_path / "cache", size)
     assert answer.returncode == 0, answer
     assert answer.stdout.startswith("InputChangedError"), answer
-    assert f"it had {size_then:,} bytes when it was opened, and has {size} now" in answer.stdout
+    assert f"the file had {size_then:,} bytes when it was opened and now has {size}" in answer.stdout
     name = gm.Shards(data).paths[0].name if kind in ("windows", "documents") else "train.bin"
-    assert f"{name}: " in answer.stdout and "resume from the last checkpoint" in answer.stdout
+    assert (
+        f"{name}: " in answer.stdout and "esume from the last checkpoint" in answer.stdout
+    )  # capitalized for the cache
 
 
 def build_one_shard(folder):
@@ -82,9 +84,7 @@ def test_a_shard_that_was_cut_short_before_it_is_first_read_is_named(shards):
     last = shards.paths[-1]
     then = last.stat().st_size
     os.truncate(last, then - 2)
-    with pytest.raises(
-        gm.ShardsFormatError, match=rf"{last.name}: it has {then - 2:,} bytes, and should have {then:,}"
-    ):
+    with pytest.raises(gm.ShardsFormatError, match=rf"{last.name}: its size is {then - 2:,} bytes, expected {then:,}"):
         TokenFiles(shards.tokens).stretch(0, shards.num_tokens)
 
 
@@ -99,9 +99,9 @@ def test_a_shard_that_another_file_replaces_by_name_is_read_to_the_end_as_it_was
 
 def test_shards_that_were_encoded_again_are_not_mixed_with_the_old_ones(shards):
     files = TokenFiles(shards.tokens)
-    files.stretch(0, 5)  # opens the first file and no other
+    files.stretch(0, 5)  # opens only the first file
     folder = shards.paths[0].parent
-    (folder / "manifest.json").unlink()  # the first thing that an overwrite does
+    (folder / "manifest.json").unlink()  # the first step of an overwrite
     with pytest.raises(gm.InputChangedError, match="the shards were replaced or removed"):
         files.stretch(0, shards.num_tokens)
 
@@ -136,13 +136,13 @@ def test_files_are_closed_when_the_dataset_is_gone(shards):
 
 
 def damage(shards, position, id):
-    """Write `id` over the token number `position` of the split; the file it lies in, and its number there."""
+    """Overwrite token `position` of the split with `id`; return its file and its position there."""
     file = int(np.searchsorted(shards.tokens.begins, position, side="right")) - 1
     inside = position - shards.tokens.begins[file]
     tokens = np.fromfile(shards.paths[file], shards.dtype)
     tokens[inside] = id
     tokens.tofile(shards.paths[file])
-    return f"{shards.paths[file].name}: token {inside:,} has the id {id}, and vocab_size={VOCAB_SIZE} allows 0 to 299"
+    return f"{shards.paths[file].name}: token {inside:,} has the id {id}, but vocab_size={VOCAB_SIZE} allows 0 to 299"
 
 
 def all_batches(dataset, num_steps):
@@ -188,7 +188,7 @@ def test_an_id_of_parquet_beyond_the_vocabulary_names_the_sequence(tmp_path):
     pq.write_table(pa.table({"tokens": [[1, 2, 3], [4, 5, 6, 70], [7]]}), tmp_path / "a.parquet")
     source = open_sequences(tmp_path / "a.parquet", cache_dir=tmp_path / "cache", val_fraction=0.0).train
     dataset = SequenceDataset(source, max_sequence_length=1000, batch_size=3, seed=0, vocab_size=70)
-    with pytest.raises(gm.TrainingError, match=r"train.bin: token 3 of sequence 1 has the id 70, and vocab_size=70"):
+    with pytest.raises(gm.TrainingError, match=r"train.bin: token 3 of sequence 1 has the id 70, but vocab_size=70"):
         list(dataset.validation_batches())
 
 
@@ -199,7 +199,7 @@ def test_a_negative_id_of_an_array_is_beyond_the_vocabulary(keep_on_device):
     dataset = TokenDataset(
         ids, context_length=4, batch_size=25, seed=0, vocab_size=200, prefetch=False, keep_on_device=keep_on_device
     )
-    with pytest.raises(gm.TrainingError, match="token 57 of the array has the id -1, and vocab_size=200 allows 0 to"):
+    with pytest.raises(gm.TrainingError, match="token 57 of the array has the id -1, but vocab_size=200 allows 0 to"):
         dataset.batch(0)
 
 

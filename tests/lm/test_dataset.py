@@ -1,4 +1,4 @@
-"""TokenDataset: every window once an epoch, whoever asks for it and however the tokens lie."""
+"""TokenDataset: every window once per epoch, for any division among ranks and any storage of the tokens."""
 
 import itertools
 import os
@@ -21,7 +21,7 @@ TEXTS = ["low lower", "", "newest widest newer", "x", "the lowest low low low lo
 
 
 def numbered(num_tokens, dtype=np.uint16):
-    """Tokens that say where they lie."""
+    """Tokens whose ids encode their positions."""
     return np.arange(num_tokens, dtype=dtype)
 
 
@@ -62,7 +62,7 @@ def test_the_permutation_of_a_large_size_has_no_table_and_no_repeats():
     items = permuted(np.arange(size - 10_000, size), size, seed=3, epoch=0)
     assert len(np.unique(items)) == 10_000
     assert items.min() >= 0 and items.max() < size
-    # Uniform over the range: the mean of 10,000 uniform numbers lies within 5 sigma of the middle.
+    # Uniform over the range: the mean of 10,000 uniform numbers is within 5 sigma of the middle.
     assert abs(items.mean() / size - 0.5) < 5 / np.sqrt(12 * 10_000)
 
 
@@ -274,7 +274,7 @@ def test_the_validation_split_where_there_is_one(folder, tmp_path):
     assert validation_shards(tmp_path / "s") is None
 
 
-# The thread that reads ahead
+# Prefetching
 
 
 def reading_threads():
@@ -334,7 +334,7 @@ def test_other_strides_are_answered_too():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_child_reads_on_with_a_thread_of_its_own(folder):
+def test_a_forked_child_continues_with_a_new_thread(folder):
     answer = run_script(
         """
         import os, sys
@@ -357,7 +357,7 @@ def test_a_forked_child_reads_on_with_a_thread_of_its_own(folder):
     assert lines == [str([data.batch(step).inputs_BT.tolist() for step in range(1, 5)])] * 2
 
 
-def test_a_program_that_does_not_close_ends_all_the_same(folder):
+def test_a_program_that_does_not_close_still_ends(folder):
     answer = run_script(
         """
         import sys
@@ -424,7 +424,7 @@ def test_too_few_tokens_for_one_window(num_tokens):
         ({"batch_size": 0}, "batch_size=0 is too small"),
         ({"seed": -1}, "seed=-1 is out of range"),
         ({"keep_on_device": "yes"}, "keep_on_device='yes' is not known"),
-        ({"document_mask": True}, "document_mask=True needs to know where documents end"),
+        ({"document_mask": True}, "document_mask=True needs the ends of documents"),
         ({"tokens": np.zeros(9)}, "dtype float64"),
         ({"tokens": np.zeros((9, 9), np.int32)}, "2 dimensions"),
     ],
@@ -438,8 +438,8 @@ def test_bad_options_are_named(options, message):
     ("call", "message"),
     [
         ({"step": -1}, "step=-1 is negative"),
-        ({"step": 0, "rank": 2, "world_size": 2}, "rank=2 is not among world_size=2"),
-        ({"step": 0, "micro_step": 1}, "micro_step=1 is not among num_micro_steps=1"),
+        ({"step": 0, "rank": 2, "world_size": 2}, "rank=2 is out of range for world_size=2"),
+        ({"step": 0, "micro_step": 1}, "micro_step=1 is out of range for num_micro_steps=1"),
     ],
 )
 def test_steps_and_ranks_that_do_not_exist(call, message):

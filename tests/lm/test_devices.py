@@ -1,4 +1,4 @@
-"""Several devices: checked before they start, one error for all of them, and no process that outlives the first."""
+"""Several devices: checks before they start, one error for all, and no process that outlives the first."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from gristmill.errors import OptionError
 from gristmill.lm.training.processes import error_line
 from lm.tiny_runs import train
 
-# `{trouble}` is run in every process, with `rank` and what it may break.
+# `{trouble}` runs in every process, with access to `rank` and the names it may patch.
 SCRIPT = """
 import json, os, sys, time
 sys.path[:0] = json.loads(sys.argv[1])
@@ -34,7 +34,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="ch
 
 
 def start_on_two(folder, shards, *, trouble="", **options):
-    """A process that trains on two devices and starts the second one itself."""
+    """Start a process that trains on two devices and starts the second process itself."""
     script = folder / "script.py"
     script.write_text(SCRIPT.format(trouble=textwrap.dedent(trouble)))
     environment = {key: value for key, value in os.environ.items() if key not in ("LOCAL_RANK", "RANK", "WORLD_SIZE")}
@@ -50,7 +50,7 @@ def start_on_two(folder, shards, *, trouble="", **options):
 
 
 def outcome(process):
-    """(exit code, stdout, stderr); a process that hangs fails the test."""
+    """Return (exit code, stdout, stderr). A process that hangs fails the test."""
     try:
         output, errors = process.communicate(timeout=120)
     except subprocess.TimeoutExpired:
@@ -102,7 +102,7 @@ def test_a_warm_up_longer_than_the_run_keeps_the_run_that_was_to_be_overwritten(
     assert list((tmp_path / "run" / "checkpoints").glob("step-*"))
 
 
-# One program to the outside
+# Output and errors of one program
 
 
 @needs_two_cores
@@ -172,7 +172,7 @@ def test_a_second_process_that_was_killed_ends_the_run_and_is_named(tiny_shards,
         os.kill(pid, signal.SIGKILL)
     code, _, errors = outcome(process)
     assert code == 1
-    assert errors.count("the process of device 1 (of 0 to 1) was ended by SIGKILL") == 1, errors
+    assert errors.count("the process of device 1 (of 0 to 1) was killed by SIGKILL") == 1, errors
 
 
 @needs_two_cores
@@ -191,14 +191,14 @@ def test_the_second_process_ends_when_the_first_is_killed(tiny_shards, tmp_path,
     metrics = tmp_path / "run" / "metrics.jsonl"
     wait_until(lambda: metrics.exists() and metrics.read_text().count('"train"') >= 2, "the second step")
     (child,) = children(process)
-    if asked:  # the loop grants it between two steps, and there is no such moment any more
+    if asked:  # the loop handles it between two steps, which never happens again
         os.kill(child, signal.SIGTERM)
     process.kill()
     process.communicate()
     wait_until(lambda: not is_running(child), "the end of the second process")
 
 
-# What a process printed
+# Output of a process
 
 
 @pytest.mark.parametrize(

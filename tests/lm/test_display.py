@@ -1,4 +1,4 @@
-"""What a run shows while it trains: the bar, log lines, and what comes before the first step."""
+"""Display of a run: the bar, log lines, and the lines before the first step."""
 
 import contextlib
 import io
@@ -30,14 +30,14 @@ SAMPLE = {"kind": "sample", "step": 10, "prompt": "Once", "text": " more\nand\x1
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that stands still unless it is set: clock[0] are its seconds."""
+    """A clock that moves only when it is set. clock[0] is the time in seconds."""
     seconds = [1000.0]
     monkeypatch.setattr(displays.time, "monotonic", lambda: seconds[0])
     return seconds
 
 
 class Shown:
-    """All that has come to stderr."""
+    """Collects everything written to stderr."""
 
     def __init__(self, capsys):
         self._capsys, self._text = capsys, ""
@@ -267,7 +267,7 @@ START = "import sys; sys.path.insert(0, sys.argv[1]); from gristmill.cli import 
 
 @pytest.mark.parametrize(("options", "first"), [([], "gristmill: loading torch"), (["--progress", "none"], None)])
 def test_the_command_shows_a_line_before_it_imports_torch(tmp_path, options, first):
-    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(name='torch')")  # where an import takes no time
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(name='torch')")  # an import that takes no time
     arguments = [tmp_path, "train-model", tmp_path, "-o", tmp_path / "run", *options]
     done = subprocess.run([sys.executable, "-c", START, *arguments], capture_output=True, text=True, timeout=60)
     lines = done.stderr.splitlines()

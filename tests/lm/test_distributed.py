@@ -43,7 +43,7 @@ def losses(run, kind="train"):
 
 
 def with_resumed(folder, name, **options):
-    """The jobs of a run and of its copy, resumed from the checkpoint in the middle."""
+    """Return the jobs of a run and of its copy, resumed from the checkpoint in the middle."""
     return [
         job(folder / name, **options),
         job(folder / f"{name}-resumed", copy=folder / name, resume="auto", **options),
@@ -60,7 +60,7 @@ def one_rank(tiny_shards, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def three_ranks(tiny_shards, tmp_path_factory):
-    """Runs of three tasks of srun, on fewer cores perhaps; `held` is a folder in which another run trains."""
+    """Runs of three srun tasks, possibly on fewer cores. `held` is a folder in which another run trains."""
     folder = tmp_path_factory.mktemp("three")
     jobs = [run for name in ("ddp", "fsdp") for run in with_resumed(folder, name, strategy=name, **OPTIONS)]
     jobs += with_resumed(folder, "vae", strategy="ddp", **VAE)
@@ -72,7 +72,7 @@ def three_ranks(tiny_shards, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def mixture(tiny_shards, tmp_path_factory):
-    """Two folders of shards, with their shares."""
+    """Two folders of shards with their weights."""
     other = build_shards(tmp_path_factory.mktemp("other") / "shards", seed=7, number=60)
     return [f"{tiny_shards}:0.7", f"{other}:0.3"]
 
@@ -118,7 +118,7 @@ def posterior_steps(run):
 
 @pytest.mark.parametrize("name", ["ddp", "fsdp", "vae"])
 def test_three_ranks_resume_bit_exactly(three_ranks, name):
-    """Ddp packs gradients differently from its second step on, and then adds those of three ranks in another order."""
+    """From its second step on, ddp packs gradients differently and adds those of three ranks in another order."""
     assert_same_run(three_ranks / name, three_ranks / f"{name}-resumed", 8)
     assert records(three_ranks / name, "posterior") == records(three_ranks / f"{name}-resumed", "posterior")
     assert posterior_steps(three_ranks / name) == ([2, 4, 6, 8] if name == "vae" else [])
@@ -147,7 +147,7 @@ def test_every_rank_is_refused_a_folder_in_which_another_run_trains(three_ranks)
     assert refused[0].startswith("BlockingIOError: ") and "(8 processes by torchrun). Wait until" in refused[0]
 
 
-# Ranks that are asked to stop, or end
+# Ranks that receive a signal or exit
 
 
 STOP = """
@@ -162,7 +162,7 @@ STOP = """
 
 @pytest.mark.parametrize("moment", ["in_a_step", "in_a_validation"])
 def test_sigterm_to_one_rank_stops_all_at_the_same_step_with_a_checkpoint(tiny_shards, tmp_path, moment):
-    """A long log_interval does not delay it, and a validation is left by all ranks or by none."""
+    """A long log_interval does not delay it, and either all ranks or none interrupt a validation."""
     interval = 6 if moment == "in_a_validation" else 0
     options = {**OPTIONS, "max_steps": 100_000, "log_interval": 50_000, "val_check_interval": interval}
     options |= {"limit_val_batches": None, "batch_size": 1}
@@ -178,7 +178,7 @@ def test_sigterm_to_one_rank_stops_all_at_the_same_step_with_a_checkpoint(tiny_s
 
 
 def of_two_nodes(rank, size, port):
-    """What torchrun sets for a process that is alone on its node."""
+    """Return the variables that torchrun sets for the only process on a node."""
     return {**of_torchrun(rank, size, port), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_WORLD_SIZE": "2"} | {
         "GROUP_RANK": str(rank)
     }
@@ -202,7 +202,7 @@ def test_machines_that_do_not_share_the_run_folder_are_refused_before_the_first_
 
 
 def torchrun(*arguments):
-    """torchrun with two processes."""
+    """Run torchrun with two processes."""
     port = f"--master-port={free_port()}"
     return subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", port, *arguments],
@@ -215,7 +215,7 @@ def torchrun(*arguments):
 
 @needs_two_cores
 def test_a_run_of_torchrun_with_a_killed_rank_is_resumed_bit_exactly(tiny_shards, two_ranks, tmp_path):
-    """The rank that is left names the one that was killed; the command line resumes, and prints everything once."""
+    """The remaining rank names the killed one. The command line resumes the run and prints everything once."""
     run = tmp_path / "run"
     options = {**GPT, "strategy": "ddp"}
     arguments = command(tmp_path, tiny_shards, [job(run, **options)], STOP.format(rank=1, name="SIGKILL"))

@@ -1,4 +1,4 @@
-"""Models that were tuned on conversations, in other programs: asked by their chat template, they answer and stop."""
+"""Exported chat models: with their chat template, they answer and stop in other programs."""
 
 import pytest
 
@@ -13,7 +13,7 @@ pytest.importorskip("jinja2")
 from lm.chats import questions, write_lines  # noqa: E402
 from lm.exported_runs import END, new_tokenizer, write_run  # noqa: E402
 
-OVER = "<|over|>"  # no program knows by this name that it ends a turn
+OVER = "<|over|>"  # a name that no program recognizes as the end of a turn
 TEMPLATE = (
     "{% for message in messages %}{{ message['role'] + '\n' + message['content'] + '<|over|>' + '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ 'assistant\n' }}{% endif %}"
@@ -22,7 +22,7 @@ TEMPLATE = (
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory):
-    """The folder of a run that knows one answer by heart."""
+    """The folder of a run that has memorized one answer."""
     folder = tmp_path_factory.mktemp("tuned")
     text = " ".join(row["prompt"] + row["response"] for row in questions())
     tokenizer = gm.train_tokenizer([text], vocab_size=280, special_tokens=[END, OVER], progress=None)
@@ -87,12 +87,15 @@ def test_responses_that_end_with_text_are_reported_with_the_stop_string(tmp_path
     template = "{% for message in messages %}[{{ message.content }}]{% endfor %}"
     (tmp_path / "run" / "chat_template.jinja").write_text(template)
     (note,) = gm.lm.export(tmp_path / "run", tmp_path / "out", format=format).notes
-    assert note == "the chat template ends responses without a special token: pass ']' there as a stop string"
+    assert (
+        note
+        == "the chat template ends responses without a special token: pass ']' as a stop string to the other program"
+    )
 
 
 def test_a_template_that_only_others_can_render_is_exported_with_a_note(tmp_path):
     write_run(tmp_path / "run", new_tokenizer())
     (tmp_path / "run" / "chat_template.jinja").write_text("{{ messages }}")
     (note,) = gm.lm.export(tmp_path / "run", tmp_path / "folder").notes
-    assert note.startswith("the end of a response is not known: ")
+    assert note.startswith("the token that ends a response is unknown: ")
     assert (tmp_path / "folder" / "chat_template.jinja").read_text() == "{{ messages }}"

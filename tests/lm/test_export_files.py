@@ -1,4 +1,4 @@
-"""What an export leaves: whole files or nothing, and what it refuses."""
+"""Exports write complete files or nothing, and reject unsuitable targets."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ from gristmill.lm.use.exports import FORMATS  # noqa: E402
 from gristmill.lm.use.exports.folders import named_errors  # noqa: E402
 from lm.exported_runs import new_tokenizer, write_run  # noqa: E402
 
-# By format: the name to write to, and the names of the files.
+# By format: the output name, and the names of its files.
 WRITTEN = {
     "huggingface": (
         "folder",
@@ -39,7 +39,7 @@ def run(tmp_path, tokenizer):
 
 
 def names(folder):
-    """Everything that was written beside the run, with hidden files."""
+    """Return all files next to the run, including hidden files."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return sorted(path.name for path in files if folder / "run" not in path.parents)
 
@@ -83,9 +83,9 @@ def test_what_is_there_is_replaced_only_when_asked(tmp_path, run, tokenizer, for
 def test_a_folder_with_other_files_is_never_replaced(tmp_path, run):
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.tex").write_text("precious")
-    with pytest.raises(FileExistsError, match=r"Holds other files, such as 'thesis.tex'"):
+    with pytest.raises(FileExistsError, match=r"contains other files, such as 'thesis.tex'"):
         gm.lm.export(run, tmp_path / "home", overwrite=True)
-    with pytest.raises(FileExistsError, match="Holds other files"):
+    with pytest.raises(FileExistsError, match="contains other files"):
         gm.lm.export(run, run, overwrite=True)
     assert (tmp_path / "home" / "thesis.tex").read_text() == "precious"
 
@@ -93,7 +93,7 @@ def test_a_folder_with_other_files_is_never_replaced(tmp_path, run):
 def test_a_file_that_is_no_gguf_is_never_replaced(tmp_path, run):
     pytest.importorskip("gguf")
     (tmp_path / "thesis.tex").write_text("precious")
-    with pytest.raises(FileExistsError, match="no GGUF file"):
+    with pytest.raises(FileExistsError, match="is not a GGUF file"):
         gm.lm.export(run, tmp_path / "thesis.tex", format="gguf", overwrite=True)
     assert (tmp_path / "thesis.tex").read_text() == "precious"
 
@@ -153,14 +153,14 @@ except OSError as error:
 
 @every_format
 def test_an_error_of_the_library_that_writes_names_the_output(tmp_path, run, format):
-    """A file that may not grow stands for a full disk: the system refuses a write in mid-file."""
+    """A limit on the file size simulates a full disk: a write in the middle of the file fails."""
     target = tmp_path / WRITTEN[format][0]
     command = [sys.executable, "-c", LIMITED, str(run), str(target), format]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     filename, _, message = done.stdout.partition(" | ")
     assert filename == str(target)
-    assert "Cannot be written" in message and "Is the disk full?" in message
+    assert "cannot be written" in message and "Check that the disk is not full" in message
     assert names(tmp_path) == []
 
 
@@ -182,7 +182,7 @@ def test_a_missing_parent_and_a_wrong_kind_of_target_are_errors_before_the_model
     from gristmill.lm.use import export
 
     monkeypatch.setattr(export, "load_model", None)
-    with pytest.raises(FileNotFoundError, match="No such folder to write to"):
+    with pytest.raises(FileNotFoundError, match="output folder does not exist"):
         gm.lm.export(run, tmp_path / "nowhere" / "out", format=format)
     (tmp_path / "file").write_text("precious")
     (tmp_path / "directory").mkdir()
@@ -193,7 +193,9 @@ def test_a_missing_parent_and_a_wrong_kind_of_target_are_errors_before_the_model
 
 def test_numbers_beyond_float16_are_refused(tmp_path, tokenizer):
     write_run(tmp_path / "run", tokenizer, weights={"final_norm.weight": torch.full((64,), 1e5)})
-    with pytest.raises(gm.OptionError, match=r"dtype='float16': the weight 'model.norm.weight'"):
+    with pytest.raises(
+        gm.OptionError, match=r"dtype='float16' is too small for numbers in the weight 'model.norm.weight'"
+    ):
         gm.lm.export(tmp_path / "run", tmp_path / "folder", dtype="float16")
     assert not (tmp_path / "folder").exists()
     gm.lm.export(tmp_path / "run", tmp_path / "folder", dtype="bfloat16")
@@ -202,32 +204,32 @@ def test_numbers_beyond_float16_are_refused(tmp_path, tokenizer):
 def test_unknown_formats_and_types_name_those_there_are(tmp_path, run):
     with pytest.raises(gm.OptionError, match=r"format='hugingface' is not known. Did you mean 'huggingface'"):
         gm.lm.export(run, tmp_path / "out", format="hugingface")
-    with pytest.raises(gm.OptionError, match="dtype='q8_0' is a type of format='gguf'"):
+    with pytest.raises(gm.OptionError, match="dtype='q8_0' needs format='gguf'"):
         gm.lm.export(run, tmp_path / "out", dtype="q8_0")
     with pytest.raises(gm.OptionError, match="dtype='int4' is not known"):
         gm.lm.export(run, tmp_path / "out", dtype="int4")
-    with pytest.raises(gm.CheckpointError, match="there is no such folder"):
+    with pytest.raises(gm.CheckpointError, match="no such folder"):
         gm.lm.export(tmp_path / "typo", tmp_path / "out")
 
 
 def test_a_run_without_a_tokenizer_needs_one(tmp_path, tokenizer):
     write_run(tmp_path / "run", tokenizer, keeps_tokenizer=False)
-    with pytest.raises(gm.CheckpointError, match=r"does not hold the tokenizer .* Pass tokenizer="):
+    with pytest.raises(gm.CheckpointError, match=r"does not store their tokenizer.* Pass tokenizer="):
         gm.lm.export(tmp_path / "run", tmp_path / "folder")
     gm.lm.export(tmp_path / "run", tmp_path / "folder", tokenizer=tokenizer)
     assert gm.Tokenizer.from_pretrained(tmp_path / "folder").vocab == tokenizer.vocab
 
 
-def test_a_tokenizer_with_more_tokens_than_the_model_knows_is_refused(tmp_path, tokenizer):
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path, tokenizer):
     write_run(tmp_path / "run", tokenizer, keeps_tokenizer=False, vocab_size=280)
-    with pytest.raises(gm.CheckpointError, match=r"has 290 tokens, and the model knows 280.*vocab_size=290"):
+    with pytest.raises(gm.CheckpointError, match=r"has 290 tokens, but the model has 280.*vocab_size=290"):
         gm.lm.export(tmp_path / "run", tmp_path / "folder", tokenizer=tokenizer)
 
 
 def test_a_vae_cannot_be_exported_and_says_why(tmp_path, tiny_shards):
     sizes = {"d_model": 32, "num_heads": 2, "num_layers": 1, "latent_dim": 4}
     gm.lm.train(tiny_shards, out=tmp_path / "run", model="vae", max_steps=1, device="cpu", progress=None, **sizes)
-    with pytest.raises(gm.OptionError, match=r"model='vae' cannot be exported: .*Models that can are 'gpt'"):
+    with pytest.raises(gm.OptionError, match=r"model='vae' cannot be exported: .*Models with an export: 'gpt'"):
         gm.lm.export(tmp_path / "run", tmp_path / "folder")
     assert not (tmp_path / "folder").exists()
 
@@ -286,6 +288,6 @@ def test_an_own_model_declares_its_export(tmp_path, tokenizer, own_models):
 def test_an_error_without_a_number_is_reported_with_its_own_words(tmp_path):
     error = OSError("100 requested and 0 written")
     error.filename = "model.gguf"
-    words = r"Cannot be written \(100 requested and 0 written\)"
+    words = r"cannot be written \(100 requested and 0 written\)"
     with pytest.raises(OSError, match=words), named_errors(tmp_path / "model.gguf"):
         raise error

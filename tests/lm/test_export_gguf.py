@@ -1,4 +1,4 @@
-"""Models of runs in GGUF: what the reader of the format finds, and what llama.cpp computes where it is installed."""
+"""Models exported to GGUF: content of the file, and results of llama.cpp if it is installed."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def fields(path):
 
 
 def tensors(path):
-    """Every tensor as it was written, its type, and its numbers as float32."""
+    """Return every tensor as stored, its type, and its numbers as float32."""
     found = gguf.GGUFReader(path).tensors
     return {each.name: (each.tensor_type.name, gguf.dequantize(each.data, each.tensor_type)) for each in found}
 
@@ -143,7 +143,7 @@ def test_the_chat_template_of_a_run_comes_along(tmp_path, tokenizer):
     assert fields(tmp_path / "model.gguf")["tokenizer.chat_template"] == "{{ messages }}"
 
 
-# With llama.cpp itself, where its bindings are installed.
+# With llama.cpp itself, if its bindings are installed.
 
 
 def opened(path):

@@ -1,4 +1,4 @@
-"""Models of runs in transformers: the same logits, the same text, the same ids."""
+"""Models exported to transformers: same logits, text and ids."""
 
 import json
 import warnings
@@ -32,13 +32,13 @@ def random_ids(vocab_size, *shape):
 
 
 def assert_same_model(ours, theirs, *, num_tokens=200):
-    """The logits of whole texts, and greedy text of both with their caches."""
+    """Compare the logits of complete texts, and greedy text with the caches of both."""
     ids_BT = random_ids(ours.config.vocab_size, 3, ours.config.context_length)
     with torch.no_grad():
         logits_BTV = ours(ids_BT)
         torch.testing.assert_close(theirs(ids_BT).logits, logits_BTV, rtol=0, atol=1e-4)
-        assert logits_BTV.std() > 0.01  # of a model that computes nothing, every logit is right
-    theirs.generation_config.eos_token_id = None  # both write to the end
+        assert logits_BTV.std() > 0.01  # constant logits would match trivially
+    theirs.generation_config.eos_token_id = None  # both generate up to max_tokens
     for seed in range(2):
         prompt = random_ids(ours.config.vocab_size, 5 + seed).tolist()
         expected = list(generate(ours, prompt, max_tokens=num_tokens, temperature=0))

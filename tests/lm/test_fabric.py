@@ -1,4 +1,4 @@
-"""Fabric is imported without torchmetrics and what that imports, and nobody can see that."""
+"""Fabric is imported without torchmetrics and its imports, with no visible side effect."""
 
 import sys
 import types

@@ -14,7 +14,7 @@ from lm.launched_world import command, job, of_torchrun, outcomes, start_world
 from lm.tiny_runs import train
 
 OPTIONS = {"checkpoint_interval": 8, "log_interval": 2, "val_check_interval": 0, "max_steps": 24}
-# The disk of the first process is full. Each step after a save begins when it is clear that the save has failed.
+# The disk of the first process is full. Each step after a save starts only after the save has failed.
 FULL_DISK = """
 import errno
 from gristmill.lm.training import checkpoint

@@ -1,4 +1,4 @@
-"""TokenDataset in other people's loops: torch's DataLoader and the Hugging Face Trainer."""
+"""TokenDataset in other training loops: torch's DataLoader and the Hugging Face Trainer."""
 
 import itertools
 import json
@@ -81,7 +81,7 @@ def test_whole_numbers_of_any_type_are_indices(index):
 
 @pytest.mark.parametrize("index", [25, -1, -25, 2**70, np.int64(-1)])
 def test_an_index_out_of_range_is_an_index_error(index):
-    with pytest.raises(IndexError, match=r"there is no window -?\d+\. Windows have the numbers 0 to 24\."):
+    with pytest.raises(IndexError, match=r"there is no window -?\d+\. Pass a number from 0 to 24\."):
         numbered()[index]
 
 
@@ -92,7 +92,7 @@ def test_what_is_no_whole_number_is_a_type_error(index):
 
 
 def test_an_id_beyond_the_vocabulary_is_named():
-    with pytest.raises(gm.errors.TrainingError, match=r"token 8 of the array has the id 8, and vocab_size=8"):
+    with pytest.raises(gm.errors.TrainingError, match=r"token 8 of the array has the id 8, but vocab_size=8"):
         numbered(vocab_size=8)[1]
 
 
@@ -156,7 +156,7 @@ def test_the_number_of_workers_does_not_change_the_batches_of_a_stream(num_worke
 
 
 @pytest.mark.parametrize(("world_size", "num_workers"), list(itertools.product([1, 2, 3], [0, 2])))
-@pytest.mark.parametrize("batch_size", [3, 4])  # that of the dataset, and another
+@pytest.mark.parametrize("batch_size", [3, 4])  # the batch size of the dataset, and another
 def test_ranks_and_workers_together_get_every_window_once(world_size, num_workers, batch_size):
     found = []
     for rank in range(world_size):
@@ -251,7 +251,7 @@ def test_a_stateful_loader_of_torchdata_resumes_in_mid_epoch(num_workers):
     [
         ({"form": "tuples"}, "form='tuples' is not known. Pass one of 'huggingface', 'pairs'"),
         ({"num_epochs": 0}, "num_epochs=0 is too small"),
-        ({"rank": 2, "world_size": 2}, "rank=2 is not among world_size=2"),
+        ({"rank": 2, "world_size": 2}, "rank=2 is out of range for world_size=2"),
         ({"skip": -1}, "skip=-1 is negative"),
     ],
 )
@@ -297,5 +297,5 @@ def test_the_hugging_face_trainer_trains_on_windows(shards, kind, tmp_path):
     )
     data = dataset if kind == "map" else dataset.to_iterable_dataset()
     Trainer(LlamaForCausalLM(config), arguments, train_dataset=data, callbacks=[Losses()]).train()
-    # The text is a few words again and again. A model whose labels were shifted twice could not learn it this well.
+    # The text repeats a few words. A model whose labels were shifted twice could not learn it this well.
     assert losses[-1] < 0.6 * losses[0]

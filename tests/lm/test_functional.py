@@ -282,7 +282,7 @@ def test_adamw_refuses_numbers_that_make_no_sense():
 
 @pytest.mark.parametrize("kind", [plain.AdamW, torch.optim.AdamW])
 @pytest.mark.parametrize("to", ["path", "file"])
-def test_training_goes_on_from_a_checkpoint_as_if_nothing_had_happened(kind, to, tmp_path):
+def test_training_resumes_exactly_from_a_checkpoint(kind, to, tmp_path):
     model = nn.Linear(4, 4)
     optimizer = kind(model.parameters(), **OPTIONS)
     train_steps(model, optimizer, 5)

@@ -1,4 +1,4 @@
-"""Several texts at once: the same ids as one at a time, whatever the others do, and the text up to a stop string."""
+"""Batched generation: same ids as one text at a time, and text up to a stop string."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GREEDY, SAMPLED = Choice(0.0, None, None), Choice(1.0, None, None)
 
 
 def random_gpt(**options):
-    """A model whose next token depends on all before it."""
+    """A model whose next token depends on all previous tokens."""
     torch.manual_seed(0)
     model = GPT(GPTConfig(**{**SIZES, **options})).eval()
     with torch.no_grad():
@@ -99,7 +99,7 @@ def test_every_kind_of_gpt_writes_in_rows_what_it_writes_alone(options):
 @pytest.mark.parametrize("max_rows", [1, 2, 3, 8])
 def test_rows_wait_until_others_have_ended(model, max_rows):
     lengths = [2, 5, 1, 9, 4, 4, 12]
-    stop_id = one_at_a_time(model, lengths, 30)[1][4]  # some rows end early, each at another step
+    stop_id = one_at_a_time(model, lengths, 30)[1][4]  # some rows end early, each at a different step
     found = at_once(model, lengths, 30, max_rows=max_rows, stop_id=stop_id)
     alone = one_at_a_time(model, lengths, 30, stop_id=stop_id)
     assert found == alone
@@ -109,7 +109,7 @@ def test_rows_wait_until_others_have_ended(model, max_rows):
 @pytest.mark.parametrize("max_rows", [1, 3, 8])
 @pytest.mark.parametrize("choice", [GREEDY, SAMPLED])
 def test_a_device_that_runs_ahead_gives_the_same_ids(max_rows, choice):
-    """What a GPU does, on a CPU: steps of fixed sizes with rows of padding, and ids that are seen many steps later."""
+    """The behaviour of a GPU on a CPU: steps of fixed sizes with padding rows, and ids read many steps later."""
     model = random_gpt(context_length=200, sliding_window=60)
     lengths = [2, 50, 1, 9, 140, 4, 12]
     stop_id = one_at_a_time(model, lengths, 90)[1][4]
@@ -148,9 +148,9 @@ def test_logits_that_are_not_finite_are_an_error_of_the_row_that_is_open(model):
     broken = random_gpt()
     with torch.no_grad():
         broken.head.weight.fill_(torch.nan)
-    with pytest.raises(NotFiniteError, match="logits that are not finite"):
+    with pytest.raises(NotFiniteError, match="logits of the model are not finite"):
         at_once(broken, [3, 2], 5)
-    with pytest.raises(NotFiniteError, match="logits that are not finite"):
+    with pytest.raises(NotFiniteError, match="logits of the model are not finite"):
         list(generate(broken, [1], max_tokens=3))
 
 
@@ -166,7 +166,7 @@ def test_memory_that_was_never_written_does_not_reach_the_logits(model, monkeypa
 
 
 def oracle(logits_V, share, **options):
-    """The id at `share` of the CDF, from the definition of the probabilities, one by one."""
+    """Return the id at `share` of the CDF, computed from the definition, one token at a time."""
     total, target = 0.0, share
     probabilities = token_probabilities(logits_V, **options).double()
     probabilities /= probabilities.sum()
@@ -217,7 +217,7 @@ def test_ids_of_bfloat16_logits_are_those_of_the_same_numbers_in_float32():
 
 
 def stopped_text(text, stop):
-    """The text up to the stop string that ends first, found by reading it one character at a time."""
+    """Return the text up to the stop string that ends first, found character by character."""
     for end in range(len(text) + 1):
         found = [each for each in stop if text[:end].endswith(each)]
         if found:
@@ -251,7 +251,7 @@ def tokenizer():
 
 
 class Writer(Scripted):
-    """A model that says what stands in a list."""
+    """A model that generates the ids of a list."""
 
     sizes = GPTConfig(vocab_size=262, context_length=16, num_layers=1, num_heads=1, d_model=4)
 
@@ -333,7 +333,7 @@ def test_the_model_has_its_mode_back_after_several_texts(model, tokenizer):
     assert wide.training
 
 
-def test_a_model_of_ones_own_writes_several_texts_too(tokenizer):
+def test_a_custom_model_writes_several_texts_too(tokenizer):
     streams = continued(Writer(b"abcdef"), tokenizer, TextRequest(prompts=("x", "y"), max_tokens=3, temperature=0))
     assert ["".join(stream) for stream in streams] == ["abc", "def"]
 
@@ -375,7 +375,7 @@ def test_what_makes_no_sense_is_refused(run, prompt, options, message):
 
 
 def test_a_long_prompt_among_several_is_cut_with_a_warning(run):
-    with pytest.warns(UserWarning, match="only the last 16 tokens of the prompt are read"):
+    with pytest.warns(UserWarning, match="Only the last 16 tokens of the prompt are used"):
         gm.lm.generate(run, ["low", "né " * 40], max_tokens=3, seed=0, device="cpu")
 
 
@@ -394,7 +394,7 @@ def test_texts_that_wait_take_no_memory(run, batch_size):
     assert ["".join(next(streams)) for _ in range(5)] == few[:5]
 
 
-def test_a_text_that_nobody_reads_to_its_end_leaves_the_others_as_they_are(run):
+def test_a_text_that_is_not_read_to_its_end_does_not_change_the_others(run):
     model, tokenizer = load_for_generation(run, device="cpu")
     request = TextRequest(prompts=tuple(PROMPTS), max_tokens=5, seed=1, batch_size=1)
     expected = ["".join(stream) for stream in continued(model, tokenizer, request)]

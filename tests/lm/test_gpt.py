@@ -101,7 +101,7 @@ def test_loss_is_the_mean_cross_entropy_of_the_targets_that_count():
     torch.testing.assert_close(loss, plain.cross_entropy(logits[:, :3], batch.targets_BT[:, :3]))
 
 
-# Who sees what
+# Attention
 
 
 def test_a_change_in_the_future_changes_nothing_before_it():
@@ -213,7 +213,7 @@ def test_tied_embeddings_are_one_parameter_with_one_name():
     state = GPT(dataclasses.replace(CONFIG, tie_embeddings=True)).state_dict()
     assert "embedding.weight" in state
     assert "head.weight" not in state
-    assert not any("cos" in name or "sin" in name for name in state), "tables are made anew, not stored"
+    assert not any("cos" in name or "sin" in name for name in state), "tables are computed again, not stored"
 
 
 # Precision, compilation, dropout
@@ -281,7 +281,7 @@ def test_no_dropout_draws_no_random_numbers():
 
 
 @pytest.mark.parametrize("tie_embeddings", [False, True])
-def test_a_tiny_model_learns_one_batch_by_heart(tie_embeddings):
+def test_a_tiny_model_memorizes_one_batch(tie_embeddings):
     model = GPT(dataclasses.replace(CONFIG, d_model=32, tie_embeddings=tie_embeddings))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.0)
     batch = batch_of(tokens(4, 17))
@@ -294,7 +294,7 @@ def test_a_tiny_model_learns_one_batch_by_heart(tie_embeddings):
     assert (model(batch.inputs_BT).argmax(-1) == batch.targets_BT).float().mean() > 0.99
 
 
-# What it says of itself
+# Sizes
 
 
 def test_gpt2_shape_has_the_parameters_of_gpt2_within_2_percent():
@@ -323,9 +323,9 @@ def test_operations_per_token_are_six_for_each_multiplied_weight_and_attention()
         ({"vocab_size": 0}, "vocab_size=0 is too small"),
         ({"num_layers": 1.5}, "num_layers=1.5 is a float"),
         ({"num_heads": 3}, "d_model=16 is not a multiple of num_heads=3"),
-        ({"d_model": 6, "num_heads": 2}, "give heads of size 3: rotary positions need an even one"),
-        ({"dropout": 1.0}, "dropout=1.0 must lie between 0 and 1"),
-        ({"rope_theta": 0.0}, "rope_theta=0.0 must be greater than 0"),
+        ({"d_model": 6, "num_heads": 2}, "give heads of size 3, and rotary positions need an even size"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and less than 1, got 1.0"),
+        ({"rope_theta": 0.0}, "rope_theta must be > 0, got 0.0"),
         ({"d_ff": 0}, "d_ff=0 is too small"),
         ({"d_model": "16"}, "d_model='16' is a str"),
     ],
@@ -345,7 +345,7 @@ def test_the_registry_makes_models_by_name():
     assert isinstance(entry.network_class()(entry.config(**dataclasses.asdict(CONFIG))), GPT)
 
 
-def test_head_is_reckoned_from_the_final_norm():
+def test_the_head_reads_the_final_norm():
     model, tokens_BT = make(), tokens()
     seen = []
     model.final_norm.register_forward_hook(lambda _, __, output: seen.append(output))
@@ -367,7 +367,7 @@ def test_importing_the_package_imports_torch_but_not_lightning_and_gristmill_imp
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_every_name_of_the_package_can_be_had():
+def test_every_name_of_the_package_can_be_imported():
     from gristmill import lm
 
     assert sorted(lm.__all__) == sorted(set(lm.__all__))

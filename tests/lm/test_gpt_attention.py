@@ -31,7 +31,7 @@ torch.set_num_threads(1)
 CONFIG = GPTConfig(vocab_size=70, context_length=16, num_layers=2, num_heads=4, d_model=32)
 DOCUMENTS = torch.tensor([[0] * 5 + [1] + [2] * 10, [7] * 10 + [3] * 6])
 
-# Every combination of heads of keys and values, norms, and windows: shorter, of one token, and as long as the context.
+# Every combination of key heads, norms and windows: shorter than the context, of one token, and as long as it.
 OPTIONS = [
     {"num_kv_heads": heads, "qk_norm": norm, "sliding_window": window}
     for heads, norm, window in itertools.product((None, 1, 2), (False, True), (None, 1, 5, 16))
@@ -57,7 +57,7 @@ def tokens(batch_size=2, length=16):
 
 
 def plain_logits(model, tokens_BT, document_ids_BT=None):
-    """The logits by the plain functions, as a function of the model's own parameters."""
+    """The logits of the plain functions, computed from the parameters of the model."""
     c, own = model.config, dict(model.named_parameters())
     weights = {
         "token_embeddings.weight": own["embedding.weight"][: c.vocab_size],
@@ -128,7 +128,7 @@ def test_repeated_heads_of_keys_are_the_same_model_where_no_kernel_shares_them(m
     torch.testing.assert_close(gradients(model, logits), gradients(model, expected), atol=2e-4, rtol=2e-4)
 
 
-def test_a_window_of_one_layer_hides_all_that_lies_before_it():
+def test_a_window_of_one_layer_hides_all_tokens_before_it():
     model, tokens_BT = make(num_layers=1, sliding_window=4), tokens(1)
     before = model(tokens_BT)
     changed = tokens_BT.clone()
@@ -208,7 +208,7 @@ def test_operations_per_token_count_a_window_and_the_smaller_matrices():
     assert flops() - flops(num_kv_heads=1) == 6 * 2 * 32 * 2 * (32 - 8)
 
 
-# Masks by blocks, as a GPU has them
+# Masks by blocks, as on a GPU
 
 
 def random_documents(batch_size, length, seed=0):
@@ -245,8 +245,8 @@ def test_blocks_cover_all_that_is_seen_and_whole_blocks_nothing_else(length, win
     for ids in (None, random_documents(3, length), torch.tensor([[0, 1]]).repeat(2, length)[:, :length]):
         expected = dense(length, window, ids)
         computed, whole = by_blocks(length, window, ids)
-        assert not (expected & ~computed).any(), "a pair that is seen lies in a block that is skipped"
-        assert not (whole & ~expected).any(), "a pair that is not seen lies in a block without a mask"
+        assert not (expected & ~computed).any(), "an allowed pair is in a skipped block"
+        assert not (whole & ~expected).any(), "a masked pair is in a block without a mask"
 
 
 def test_blocks_are_those_that_torch_finds_with_the_whole_mask():
@@ -266,7 +266,7 @@ def blocks_everywhere(monkeypatch):
     monkeypatch.setattr(network, "can_use_blocks", lambda *_, has_dropout, **__: not has_dropout)
 
 
-# torch has the backward pass of FlexAttention on a GPU alone: the gradients are tested there.
+# torch has the backward pass of FlexAttention only on a GPU, so gradients are tested there.
 
 
 @torch.no_grad()
@@ -341,7 +341,7 @@ def test_rows_that_do_not_add_up_are_refused():
         def stacked_weights(self):
             return {"blocks.0.attention.qkv.weight": (32, 32)}
 
-    with pytest.raises(OptionError, match=r"has 96 rows, and the parts \(32, 32\) have 64"):
+    with pytest.raises(OptionError, match=r"has 96 rows, but the parts \(32, 32\) have 64"):
         build_optimizer(Wrong(CONFIG), "muon", lr=1e-3)
 
 

@@ -1,4 +1,4 @@
-"""What an impatient user does to training: wrong types, wrong models, a run that is replaced by one that fails."""
+"""Mistakes of users: wrong types, wrong models, replacing a run with one that fails."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ def test_a_word_that_counts_as_true_does_not_overwrite_a_run(tiny_shards, tmp_pa
 
 
 def test_a_run_is_replaced_only_when_the_new_one_has_a_checkpoint(tiny_shards, tmp_path):
-    """A run that diverges in its second step would otherwise leave nothing at all."""
+    """Otherwise a run that diverges in its second step would leave no checkpoint at all."""
     train(tiny_shards, tmp_path / "run", max_steps=4)
     with pytest.raises(NotFiniteError):
         train(tiny_shards, tmp_path / "run", overwrite=True, learning_rate=1e30, clip_norm=0.0)
@@ -36,9 +36,9 @@ def test_a_folder_in_which_another_process_trains_is_named_as_such(tiny_shards, 
         train(tiny_shards, tmp_path / "run")
 
 
-def test_fewer_steps_are_refused_before_a_warm_up_that_nobody_passed(tiny_shards, tmp_path):
+def test_fewer_steps_are_refused_before_a_warm_up_that_was_not_passed(tiny_shards, tmp_path):
     train(tiny_shards, tmp_path / "run", max_steps=20, warmup_steps=10)
-    with pytest.raises(CheckpointError, match=r"max_steps was 20 and is now 5. Pass at least as many"):
+    with pytest.raises(CheckpointError, match=r"max_steps was 20 and is now 5. Pass max_steps >= 20"):
         gm.lm.train(tiny_shards, out=tmp_path / "run", resume=True, max_steps=5, progress=None)
 
 
@@ -50,7 +50,7 @@ def test_a_config_of_another_type_is_a_type_error(config, tiny_shards, tmp_path)
 
 @dataclass(frozen=True, kw_only=True)
 class WrongConfig(gm.lm.WindowModelConfig):
-    """The options of a model that is wrong in one of many ways."""
+    """Options of a model with one of many faults."""
 
     fault: str = ""
 
@@ -76,23 +76,23 @@ class WrongModel(gm.lm.Model):
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("tuple", r"WrongModel.forward returned tuple, and logits of shape \(4, 16, 300\) are needed"),
-        ("narrow", r"WrongModel.forward returned \(4, 16, 8\), and logits"),
+        ("tuple", r"WrongModel.forward returned tuple. Return logits of shape \(4, 16, 300\)"),
+        ("narrow", r"WrongModel.forward returned \(4, 16, 8\). Return logits"),
         ("none", "WrongModel.forward returned NoneType"),
         ("bare", r"WrongModel.loss returned a Tensor. Return \(loss, stats\)"),
         ("no stats", r"WrongModel.loss returned a tuple. Return \(loss, stats\)"),
-        ("many", r"WrongModel.loss returned a loss of \(3,\). Return one number"),
+        ("many", r"WrongModel.loss returned a loss of \(3,\). Return a tensor with a single number"),
         ("detached", "WrongModel.loss returned a loss without a gradient"),
     ],
 )
-def test_a_model_that_returns_the_wrong_thing_is_told_what_to_return(fault, message, tiny_shards, tmp_path):
+def test_a_model_that_returns_the_wrong_thing_learns_what_to_return(fault, message, tiny_shards, tmp_path):
     torch.set_num_threads(1)
     with pytest.raises(OptionError, match=message):
         gm.lm.train(tiny_shards, out=tmp_path / "run", progress=None, **{**OWN, "model": WrongConfig(fault=fault)})
 
 
 def test_a_schedule_that_needs_what_it_would_not_get_is_refused_at_once():
-    with pytest.raises(OptionError, match="schedule 'sunk' needs 'foo', which it would not get"):
+    with pytest.raises(OptionError, match="schedule 'sunk' has a required parameter 'foo', which is not passed"):
         gm.lm.register_schedule("sunk", lambda step, foo: 1.0)
-    with pytest.raises(OptionError, match="optimizer 'sunk' needs 'momentum'"):
+    with pytest.raises(OptionError, match="optimizer 'sunk' has a required parameter 'momentum'"):
         gm.lm.register_optimizer("sunk", lambda model, *, lr, momentum: None)

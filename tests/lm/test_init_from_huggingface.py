@@ -1,4 +1,4 @@
-"""Runs that start from a folder of Hugging Face: the same model as transformers has, and what is refused."""
+"""Runs that start from a Hugging Face folder: the same model as in transformers, and rejected folders."""
 
 import json
 import shutil
@@ -29,13 +29,13 @@ SIZES = {
     "head_dim": 16,
     "max_position_embeddings": 128,
 }
-# Options of a run that say nothing about the model.
+# Run options that do not affect the model.
 SHORT = {name: TINY[name] for name in ("batch_size", "device", "limit_val_batches", "checkpoint_interval")}
 SHORT |= {"max_steps": 2, "progress": None, "learning_rate": 1e-5}
 
 
 def make_theirs(folder, kind="Llama", dtype=torch.float32, **changes):
-    """A model of transformers with random weights, also those of norms, and its folder."""
+    """A transformers model with random weights, including norms, and its folder."""
     torch.manual_seed(0)
     config = getattr(transformers, f"{kind}Config")(**{**SIZES, **changes})
     model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
@@ -48,7 +48,7 @@ def make_theirs(folder, kind="Llama", dtype=torch.float32, **changes):
 
 
 def started(folder, **options):
-    """The model of a run that starts from the folder, before its first step."""
+    """Return the model of a run that starts from the folder, before its first step."""
     config, _ = asked_config(folder, None, None, {"init_from": str(folder), **options}, "never")
     model = build_model(config.model)
     take_weights(model, folder, lambda message: None)
@@ -125,9 +125,9 @@ def test_a_run_from_an_export_has_the_loss_of_the_run_that_was_exported(tmp_path
     after = gm.lm.evaluate(tmp_path / "next", tiny_shards, device="cpu").loss
     assert after == pytest.approx(before, abs=1e-6)
     assert json.loads((tmp_path / "next" / "config.json").read_text())["num_kv_heads"] == 1
-    told = [record["message"] for record in records(tmp_path / "next", "event")]
-    assert any(f"starting with the weights of {tmp_path / 'folder'}" in message for message in told)
-    assert not any("tokenizer" in message for message in told)  # it is the same
+    messages = [record["message"] for record in records(tmp_path / "next", "event")]
+    assert any(f"starting with the weights of {tmp_path / 'folder'}" in message for message in messages)
+    assert not any("tokenizer" in message for message in messages)  # it is the same
 
 
 def test_the_run_can_be_resumed_when_the_folder_is_gone(tmp_path, tiny_shards):
@@ -168,9 +168,7 @@ def test_a_vae_cannot_start_from_a_language_model(tmp_path, tiny_shards, folder)
 
 def test_a_vocabulary_that_is_too_small_for_the_shards_is_an_error(tmp_path, tiny_shards):
     make_theirs(tmp_path / "folder", vocab_size=200)
-    with pytest.raises(
-        gm.OptionError, match=r"knows 200 tokens, and the shards need 300. Encode the text with the tok"
-    ):
+    with pytest.raises(gm.OptionError, match=r"has 200 tokens, but the shards need 300. Encode the text with the tok"):
         gm.lm.train(tiny_shards, out=tmp_path / "run", init_from=str(tmp_path / "folder"), **SHORT)
 
 
@@ -185,7 +183,7 @@ def test_another_tokenizer_than_that_of_the_folder_is_reported(tmp_path, tiny_sh
     (tmp_path / "folder" / "tokenizer.json").unlink()
     (tmp_path / "folder" / "tokenizer_config.json").unlink()
     assert "could not be compared" in pretrained.tokenizer_difference(tmp_path / "folder", tokenizer)
-    assert "is not known" in pretrained.tokenizer_difference(tmp_path / "folder", None)
+    assert "is unknown" in pretrained.tokenizer_difference(tmp_path / "folder", None)
 
 
 def test_a_dry_run_starts_from_the_folder_too(tmp_path, tiny_shards, folder):
@@ -197,36 +195,36 @@ def test_a_dry_run_starts_from_the_folder_too(tmp_path, tiny_shards, folder):
 @pytest.mark.parametrize("options", [{}, {"overwrite": True}, {"resume": True}])
 def test_a_run_does_not_write_over_the_folder_of_a_model(tiny_shards, folder, options):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(FileExistsError, match="Holds a model of Hugging Face"):
+    with pytest.raises(FileExistsError, match="Contains a Hugging Face model"):
         gm.lm.train(tiny_shards, out=folder, **SHORT, **options)
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.name in before} == before
 
 
 def test_the_folder_of_a_model_in_the_place_of_a_run_is_named_as_what_it_is(tmp_path, folder):
     for use in (lambda: gm.lm.generate(folder, "the cat"), lambda: gm.lm.export(folder, tmp_path / "exported")):
-        with pytest.raises(gm.CheckpointError, match=r"a folder of Hugging Face, not of a run.*init_from"):
+        with pytest.raises(gm.CheckpointError, match=r"a Hugging Face folder, not a run.*init_from"):
             use()
 
 
-# What a gpt is not
+# Unsupported models
 
 
 REFUSED = {
-    "biases": ({"attention_bias": True}, "attention_bias is on, and a gpt has no biases"),
+    "biases": ({"attention_bias": True}, "attention_bias is on, but a gpt has no biases"),
     "feed-forward biases": ({"mlp_bias": True}, "mlp_bias is on"),
     "another activation": ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
     "scaled positions": ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "scaled .rope_type 'llama3'"),
     "old scaling": ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "scaled .rope_type 'linear'"),
     "new scaling": ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "scaled .rope_type 'yarn'"),
-    "other heads": ({"head_dim": 32}, "head_dim=32, and those of a gpt have .* = 16"),
-    "another family": ({"model_type": "gpt2"}, "model_type='gpt2' is not one that can be trained on"),
+    "other heads": ({"head_dim": 32}, "head_dim is 32, but a gpt needs .* = 16"),
+    "another family": ({"model_type": "gpt2"}, "model_type='gpt2' is not supported"),
     "quantized": ({"quantization_config": {"bits": 4}}, "the weights are quantized"),
     "part of the head": ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
 }
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_a_gpt_is_not_is_refused_with_the_reason(folder, what):
+def test_unsupported_models_are_refused_with_the_reason(folder, what):
     changes, message = REFUSED[what]
     edit_config(folder, **changes)
     with pytest.raises(gm.CheckpointError, match=message):
@@ -236,7 +234,7 @@ def test_what_a_gpt_is_not_is_refused_with_the_reason(folder, what):
 def test_layers_with_and_without_a_window_are_refused(tmp_path):
     make_theirs(tmp_path / "folder", "Qwen3", **QWEN_WINDOW)
     edit_config(tmp_path / "folder", layer_types=["full_attention", "sliding_attention"])
-    with pytest.raises(gm.CheckpointError, match=r"layer_types is .*the same kind of attention in every layer"):
+    with pytest.raises(gm.CheckpointError, match=r"layer_types is .*the same attention in every layer"):
         started(tmp_path / "folder")
 
 
@@ -267,13 +265,13 @@ def test_a_qwen3_whose_derived_layers_differ_is_refused_with_the_reason(tmp_path
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
 def test_a_pickle_is_never_loaded(folder, name):
     (folder / "model.safetensors").rename(folder / name)
-    with pytest.raises(gm.CheckpointError, match=rf"its weights are in {name}, a pickle, which can run any code"):
+    with pytest.raises(gm.CheckpointError, match=rf"its weights are in {name}, a pickle, which can run arbitrary code"):
         started(folder)
 
 
-def test_a_folder_without_weights_says_what_is_missing(folder):
+def test_a_folder_without_weights_reports_what_is_missing(folder):
     (folder / "model.safetensors").unlink()
-    with pytest.raises(gm.CheckpointError, match=r"it has no model.safetensors"):
+    with pytest.raises(gm.CheckpointError, match=r"has neither model.safetensors"):
         started(folder)
 
 
@@ -285,7 +283,7 @@ def change_tensors(folder, change):
 def test_a_bias_among_the_weights_is_not_left_out_in_silence(folder):
     name = "model.layers.0.self_attn.q_proj.bias"
     change_tensors(folder, lambda tensors: {**tensors, name: torch.zeros(64)})
-    with pytest.raises(gm.CheckpointError, match=f"the tensor '{name}' has no place in a gpt"):
+    with pytest.raises(gm.CheckpointError, match=f"the tensor '{name}' has no counterpart in a gpt"):
         started(folder)
 
 
@@ -293,11 +291,11 @@ def test_a_missing_tensor_and_one_of_another_shape_are_named(folder):
     name = "model.layers.1.mlp.up_proj.weight"
     change_tensors(folder, lambda tensors: {**tensors, name: torch.zeros(90, 64)})
     with pytest.raises(
-        gm.CheckpointError, match=rf"'{name}' has shape \[90, 64\], and its config.json asks for \[96, 64"
+        gm.CheckpointError, match=rf"'{name}' has shape \[90, 64\], but its config.json implies \[96, 64"
     ):
         started(folder)
     change_tensors(folder, lambda tensors: {key: tensor for key, tensor in tensors.items() if key != name})
-    with pytest.raises(gm.CheckpointError, match=f"there is no tensor '{name}'"):
+    with pytest.raises(gm.CheckpointError, match=f"the tensor '{name}' is missing"):
         started(folder)
 
 
@@ -314,7 +312,7 @@ def test_weights_that_are_not_finite_are_refused(folder):
         started(folder)
 
 
-# Hostile folders
+# Malicious or damaged folders
 
 
 @pytest.mark.parametrize(
@@ -337,7 +335,7 @@ def test_huge_sizes_in_the_config_are_an_error_before_memory_is_used(folder, cha
 @pytest.mark.parametrize("value", [0, -1, 2.5, "64", None, True, [64], 10**30])
 def test_a_size_that_is_no_count_is_an_error(folder, value):
     edit_config(folder, hidden_size=value)
-    with pytest.raises(gm.CheckpointError, match=r"hidden_size is .*, and a whole number from 1 is needed"):
+    with pytest.raises(gm.CheckpointError, match=r"hidden_size must be a whole number >= 1, got"):
         started(folder)
 
 
@@ -353,7 +351,7 @@ def test_damaged_weights_are_an_error(folder, damage):
     path = folder / "model.safetensors"
     data = path.read_bytes()
     path.write_bytes({"truncated": data[:-1000], "header": b"\xff" * 8 + data[8:], "empty": b""}[damage])
-    with pytest.raises(gm.CheckpointError, match="it is damaged, or no safetensors file"):
+    with pytest.raises(gm.CheckpointError, match="damaged, or not a safetensors file"):
         started(folder)
 
 
@@ -363,7 +361,7 @@ def test_damaged_weights_are_an_error(folder, damage):
 def test_an_index_cannot_name_files_outside_of_the_folder(folder, name):
     index = {"metadata": {}, "weight_map": {"lm_head.weight": name}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(gm.CheckpointError, match="which is no safetensors file of this folder"):
+    with pytest.raises(gm.CheckpointError, match="which is not a safetensors file in this folder"):
         started(folder)
 
 

@@ -1,4 +1,4 @@
-"""Attention masks of T x T pairs that a CPU has no memory for."""
+"""Attention masks of T x T pairs that do not fit in the memory of a CPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def little_memory(monkeypatch):
 
 @pytest.mark.parametrize("options", MASKED)
 def test_a_mask_that_does_not_fit_is_refused_before_the_first_step(tiny_shards, tmp_path, little_memory, options):
-    message = r"context_length=16 .* pairs of tokens .* free\. What helps: a shorter context_length, a smaller"
+    message = r"context_length=16 .* pairs of tokens .* free\. Use one of: a shorter context_length, a smaller"
     with pytest.raises(TrainingError, match=message):
         train(tiny_shards, tmp_path / "run", **options)
     assert not (tmp_path / "run" / "metrics.jsonl").exists()

@@ -1,4 +1,4 @@
-"""The validations of a run: the last step has one, none is lost to a signal, and only losses on one subset compare."""
+"""Validations of a run: always at the last step, never lost to a signal, compared only on the same subset."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from lm.tiny_runs import Crash, assert_same_run, crash_at, records, train
 
 
 def subset_validations(run):
-    """The step and loss of each validation on the subset."""
+    """Return the step and loss of each validation on the subset."""
     return [(record["step"], record["loss"]) for record in records(run, "val") if not record["full"]]
 
 
@@ -35,7 +35,7 @@ def test_the_last_step_is_validated_on_the_subset_and_can_be_the_best(
     due = [step for step in range(1, max_steps + 1) if step % val_check_interval == 0 or step == max_steps]
     assert [step for step, _ in found] == due
     best_step = min(found, key=lambda each: each[1])[0]
-    assert best_step == max_steps  # a run so short improves to its end
+    assert best_step == max_steps  # such a short run improves until its end
     assert find_checkpoint(run, "best").name == f"step-{max_steps:06d}"
     assert read_state(find_checkpoint(run, "best"))["val_loss"] == found[-1][1]
     full = [record["loss"] for record in records(run, "val") if record["full"]]
@@ -45,7 +45,7 @@ def test_the_last_step_is_validated_on_the_subset_and_can_be_the_best(
 def test_the_last_step_of_the_quickstart_preset_is_the_best_when_it_ends_early(tiny_shards, tmp_path):
     config = TrainConfig.from_options({"max_steps": 500}, preset="quickstart")
     assert config.max_steps == 500
-    # The intervals of the preset in a run of a fiftieth of its length.
+    # The intervals of the preset, scaled to a run of 1/50 of its length.
     small = {
         name: value if isinstance(value := getattr(config, name), float) else max(1, value // 50)
         for name in ("val_check_interval", "checkpoint_interval")
@@ -64,7 +64,7 @@ def test_a_last_step_that_is_worse_is_not_the_best(tiny_shards, tmp_path, monkey
 
 @contextmanager
 def changed_losses(monkeypatch, losses):
-    """Validations that find these losses at these steps."""
+    """Make validations return these losses at these steps."""
     validate = validating.Validation._validate
 
     def changed(self, step, num_sequences, stopped):
@@ -76,16 +76,16 @@ def changed_losses(monkeypatch, losses):
         yield
 
 
-# A signal in the midst of a validation
+# A signal during a validation
 
 
 class Terminated(Exception):
-    """What SIGTERM does in these tests."""
+    """Raised by SIGTERM in these tests."""
 
 
 @contextmanager
 def terminated_in_validation(monkeypatch, number):
-    """SIGTERM after the first batch of the validation of this number, counted from 0."""
+    """Send SIGTERM after the first batch of this validation, counted from 0."""
     mean_loss, calls = validating.mean_loss, []
 
     def interrupted(module, batches, **options):
@@ -112,7 +112,7 @@ def terminated_in_validation(monkeypatch, number):
 
 
 RUN = {"max_steps": 12, "val_check_interval": 4, "checkpoint_interval": 6, "log_interval": 2, "keep": 5}
-# The validations of steps 4, 8 and 12 on the subset, then the one of the whole split.
+# The validations of steps 4, 8 and 12 on the subset, then on the whole split.
 PLACES = {0: 4, 1: 8, 2: 12, 3: 12}
 
 
@@ -149,7 +149,7 @@ def losses_in(checkpoint):
     return {name: state[name] for name in ("val_loss", "best_val_loss", "val_sequences")}
 
 
-# One subset
+# The fixed subset
 
 
 @pytest.fixture
@@ -174,14 +174,14 @@ def test_another_micro_batch_validates_on_the_same_sequences(tiny_shards, broken
 def test_a_run_of_an_older_version_keeps_its_subset_with_another_micro_batch(tiny_shards, broken):
     folder = find_checkpoint(broken, "latest")
     state = read_state(folder)
-    del state["val_sequences"]  # which older versions did not save
+    del state["val_sequences"]  # older versions did not save it
     write_state(folder, state)
     train(tiny_shards, broken, resume=True, batch_size=2, gradient_accumulation_steps=2)
     assert read_state(find_checkpoint(broken, "latest"))["val_sequences"] == 8
 
 
 def write_state(folder, state):
-    """The state as it is, with its checksum."""
+    """Write the state with a correct checksum."""
     (folder / "state.json").write_text(json.dumps(state))
     from gristmill.lm.training.checkpoint import json_checksum
 
@@ -189,7 +189,7 @@ def write_state(folder, state):
 
 
 def test_with_another_subset_the_best_is_chosen_among_its_own_losses(tiny_shards, broken, tmp_path):
-    # On the first subset the run did better than it will ever do on the second one.
+    # The loss on the first subset is lower than any later loss on the second one.
     update_state(find_checkpoint(broken, "latest"), {"val_loss": 0.01, "best_val_loss": 0.01})
     shutil.copytree(broken, tmp_path / "same")
     train(tiny_shards, tmp_path / "same", resume=True)
@@ -201,8 +201,8 @@ def test_with_another_subset_the_best_is_chosen_among_its_own_losses(tiny_shards
     best = min(found[1:], key=lambda each: each[1])
     assert find_checkpoint(broken, "best").name == f"step-{best[0]:06d}"
     assert read_state(find_checkpoint(broken, "latest"))["best_val_loss"] == best[1]
-    told = " ".join(record["message"] for record in records(broken, "event"))
-    assert "limit_val_batches was 2 and is now 3: the best checkpoint is chosen again from here on" in told
+    reported = " ".join(record["message"] for record in records(broken, "event"))
+    assert "limit_val_batches was 2 and is now 3: the best checkpoint is chosen again from this step on" in reported
 
 
 def test_another_limit_that_means_the_same_sequences_changes_nothing(tiny_shards, broken, tmp_path):

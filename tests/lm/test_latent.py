@@ -1,4 +1,4 @@
-"""Texts from latents, from the folder of a run."""
+"""Texts from latents of a run folder."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ GPT = {"model": "gpt", "context_length": 24}
 
 
 def write_run(folder, tokenizer, model=VAE, *, fingerprint="its own", train=None, **options):
-    """The folder of a run with a model that `train` may have taught something."""
+    """Return a run folder; `train` may train its model first."""
     folder.mkdir()
     tokenizer.save(folder / "tokenizer.json")
     sizes = {"vocab_size": tokenizer.vocab_size, "num_layers": 1, "num_heads": 2, "d_model": 32}
@@ -57,7 +57,7 @@ def write_run(folder, tokenizer, model=VAE, *, fingerprint="its own", train=None
 
 @pytest.fixture(scope="module")
 def run(tokenizer, tmp_path_factory):
-    """A run whose model knows the three texts by heart."""
+    """A run whose model has memorized the three texts."""
     from gristmill.lm.models.vae.texts import _padded, _sequence
 
     def train(model):
@@ -77,7 +77,7 @@ def test_a_text_comes_back_from_its_latent(run):
     assert reconstruct_texts(run, [], device="cpu") == []
 
 
-def test_between_two_texts_lie_texts_and_its_ends_are_the_reconstructions(run):
+def test_interpolations_are_texts_and_their_ends_are_the_reconstructions(run):
     found = interpolate_texts(run, TEXTS[0], TEXTS[1], num_texts=7, device="cpu")
     assert len(found) == 7
     assert (found[0], found[-1]) == (TEXTS[0], TEXTS[1])
@@ -123,7 +123,7 @@ def test_a_text_longer_than_the_model_knows_is_cut(run):
     assert len(found) < len(long)
 
 
-def test_the_arc_keeps_the_length_of_latents_and_where_there_is_none_the_way_is_straight():
+def test_the_arc_keeps_the_length_of_latents_and_without_an_arc_the_line_is_straight():
     a, b = torch.randn(2, 16)
     a, b = a / a.norm(), b / b.norm()
     arc = spherical(a, b, 9)
@@ -149,11 +149,11 @@ def test_rows_that_no_token_has_are_never_chosen(tmp_path, tokenizer):
     ("call", "message"),
     [
         (lambda *loaded: texts_from_prior(*loaded, num_texts=0), "num_texts=0 is too small"),
-        (lambda *loaded: between(*loaded, "a", "b", num_texts=1), "num_texts=1 is too small: the way has two ends"),
+        (lambda *loaded: between(*loaded, "a", "b", num_texts=1), "num_texts=1 is too small: an interpolation"),
         (lambda *loaded: texts_from_prior(*loaded, seed=-1), "seed=-1 is out of range"),
         (lambda *loaded: texts_from_prior(*loaded, temperature=-1.0), "temperature=-1.0 is out of range"),
         (lambda *loaded: texts_from_prior(*loaded, max_tokens=-1), "max_tokens=-1 is negative"),
-        (lambda *loaded: reconstructed(*loaded, "one text"), "texts is one str"),
+        (lambda *loaded: reconstructed(*loaded, "one text"), "texts is a str"),
     ],
 )
 def test_what_makes_no_sense_is_refused(run, call, message):
@@ -169,45 +169,45 @@ def test_an_empty_text_without_an_end_of_documents_is_refused(tmp_path):
     assert len(reconstruct_texts(run, ["a"], device="cpu")) == 1
 
 
-# Runs that have no texts
+# Runs without texts
 
 
-def test_a_gpt_has_no_latents_and_a_vae_does_not_go_on_from_a_prompt(tmp_path, tokenizer, run):
+def test_a_gpt_has_no_latents_and_a_vae_does_not_continue_a_prompt(tmp_path, tokenizer, run):
     gpt = write_run(tmp_path / "gpt", tokenizer, GPT)
-    with pytest.raises(CheckpointError, match=r"its model is a GPT, which has no latents\. Call gm.lm.generate"):
+    with pytest.raises(CheckpointError, match=r"the model is a GPT, which has no latents\. Call gm.lm.generate"):
         load_vae(gpt, device="cpu")
-    with pytest.raises(OptionError, match=r"the model is a VAE, which makes whole texts of latents"):
+    with pytest.raises(OptionError, match=r"a VAE generates whole texts from latents"):
         generate_text(run, "Once", device="cpu")
-    with pytest.raises(OptionError, match=r"continues no prompt\. Call gm\.lm\.sample_texts"):
+    with pytest.raises(OptionError, match=r"cannot continue a prompt\. Call gm\.lm\.sample_texts"):
         list(gm.lm.stream_text(*load_for_generation(run, device="cpu"), "Once"))
 
 
-def test_a_run_on_vectors_or_on_ids_without_a_tokenizer_is_said_so(tmp_path, tokenizer):
+def test_a_run_on_vectors_or_on_ids_without_a_tokenizer_is_reported(tmp_path, tokenizer):
     vectors = write_run(tmp_path / "vectors", tokenizer, vocab_size=None, embedding_dim=4)
-    with pytest.raises(CheckpointError, match="it was trained on vectors"):
+    with pytest.raises(CheckpointError, match="the model was trained on vectors"):
         sample_texts(vectors, device="cpu")
     ids = write_run(tmp_path / "ids", tokenizer, fingerprint=None)
     (ids / "tokenizer.json").unlink()
-    with pytest.raises(CheckpointError, match=r"the run does not hold the tokenizer .* Pass tokenizer="):
+    with pytest.raises(CheckpointError, match=r"the run does not store their tokenizer.* Pass tokenizer="):
         sample_texts(ids, device="cpu")
     assert len(sample_texts(ids, device="cpu", tokenizer=tokenizer)) == 4
 
 
 def test_the_old_name_of_num_texts_is_deprecated(run):
-    with pytest.warns(DeprecationWarning, match=r"num= is now called num_texts="):
+    with pytest.warns(DeprecationWarning, match=r"num= is deprecated. Pass num_texts="):
         assert len(sample_texts(run, num=2, device="cpu")) == 2
-    with pytest.warns(DeprecationWarning, match=r"num= is now called num_texts="):
+    with pytest.warns(DeprecationWarning, match=r"num= is deprecated. Pass num_texts="):
         assert len(interpolate_texts(run, "a", "b", num=3, device="cpu")) == 3
 
 
-def test_a_foreign_tokenizer_no_run_and_no_checkpoint_are_said_so(tmp_path, tokenizer):
+def test_a_foreign_tokenizer_no_run_and_no_checkpoint_are_reported(tmp_path, tokenizer):
     run = write_run(tmp_path / "run", tokenizer, fingerprint="0" * 64)
-    with pytest.raises(CheckpointError, match="not the tokenizer that the model was trained with"):
+    with pytest.raises(CheckpointError, match="not the one that the model was trained with"):
         sample_texts(run, device="cpu")
-    with pytest.raises(CheckpointError, match="there is no such folder"):
+    with pytest.raises(CheckpointError, match="no such folder"):
         sample_texts(tmp_path / "nowhere")
     small = write_run(tmp_path / "small", tokenizer, vocab_size=257)
-    with pytest.raises(CheckpointError, match="and the model knows 257"):
+    with pytest.raises(CheckpointError, match="but the model has 257"):
         sample_texts(small, device="cpu")
 
 

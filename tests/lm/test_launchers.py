@@ -1,4 +1,4 @@
-"""Which process of a run this is, where torchrun or Slurm has started it: read from the environment alone."""
+"""Rank and world size under torchrun or Slurm, read only from the environment."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ TORCHRUN = {
     **{"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "1"},
     **{"GROUP_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
 }
-# A shell of salloc or sbatch, and a step of srun in it.
+# A shell of salloc or sbatch, and an srun step in it.
 SHELL = {"SLURM_JOB_ID": "4242", "SLURM_JOB_NAME": "train", "SLURM_NTASKS": "6", "SLURM_PROCID": "0"}
 STEP = {
     **SHELL,
@@ -60,7 +60,7 @@ def test_every_task_of_srun_knows_its_place_without_ntasks_per_node():
         {**STEP, "SLURM_JOB_NAME": "interactive"},
         {**STEP, "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"},
         {"RANK": "0", "WORLD_SIZE": "1"},
-        {"LOCAL_RANK": "0", "WORLD_SIZE": "2", "NODE_RANK": "0"},  # what the first process sets for those it starts
+        {"LOCAL_RANK": "0", "WORLD_SIZE": "2", "NODE_RANK": "0"},  # set by the first process for those it starts
     ],
     ids=["plain", "salloc", "named_bash", "named_interactive", "one_task", "image_of_a_cloud", "own_processes"],
 )
@@ -74,8 +74,8 @@ def test_torchrun_inside_a_job_of_slurm_decides():
     assert find_world({**STEP, **TORCHRUN}).launcher == "torchrun"
 
 
-def test_a_shell_of_slurm_is_told_that_its_tasks_are_not_used():
-    assert "6 tasks, and this is one process. Put srun before the command" in unused_tasks(SHELL)
+def test_a_slurm_shell_gets_a_message_that_its_tasks_are_not_used():
+    assert "6 tasks, but only one process runs. Put srun before the command" in unused_tasks(SHELL)
     assert unused_tasks(STEP) is None
     assert unused_tasks({}) is None
 
@@ -108,8 +108,8 @@ def test_devices_that_contradict_the_launcher_are_refused_before_the_folder_is_m
         ({**TORCHRUN, "WORLD_SIZE": "7", "LOCAL_WORLD_SIZE": "3"}, "torchrun has started 7 processes unevenly on 2"),
         ({**STEP, "SLURM_STEP_NUM_TASKS": "5", "SLURM_STEP_TASKS_PER_NODE": "3,2"}, "srun has started 5 processes"),
         ({"RANK": "1", "WORLD_SIZE": "4"}, "LOCAL_RANK and LOCAL_WORLD_SIZE are not. Start .* torchrun or srun"),
-        ({**TORCHRUN, "RANK": "one"}, "RANK in the environment is 'one'"),
-        ({**STEP, "SLURM_PROCID": ""}, "SLURM_PROCID in the environment is not set"),
+        ({**TORCHRUN, "RANK": "one"}, "variable RANK is 'one', not a number"),
+        ({**STEP, "SLURM_PROCID": ""}, "variable SLURM_PROCID is not set"),
         ({"OMPI_COMM_WORLD_SIZE": "4"}, "mpirun has started 4 processes"),
     ],
 )
@@ -119,7 +119,7 @@ def test_what_a_launcher_cannot_have_meant_is_refused(environment, message):
 
 
 def test_tasks_of_srun_meet_on_the_first_node_of_their_step(monkeypatch, no_launcher):
-    """Lightning's own class refuses the step: it has no SLURM_NTASKS_PER_NODE."""
+    """Lightning's own class rejects the step, because SLURM_NTASKS_PER_NODE is not set."""
     from gristmill.lm.training.config import TrainConfig
 
     for name, value in STEP.items():

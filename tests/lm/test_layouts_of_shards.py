@@ -1,4 +1,4 @@
-"""Training on token files of every layout, those of other programs among them."""
+"""Training on token files of every layout, including those of other programs."""
 
 import json
 import warnings

@@ -1,4 +1,4 @@
-"""The loss of logits that are never all there: loss and gradients against the plain form in float64."""
+"""The loss without all logits in memory: loss and gradients compared with the plain form in float64."""
 
 import pytest
 import torch
@@ -70,7 +70,7 @@ def test_in_half_precision_loss_and_gradients_are_as_exact_as_those_of_the_plain
 
 @pytest.mark.parametrize("dtype", HALVES)
 def test_a_target_of_high_probability_keeps_its_gradient_in_half_precision(dtype):
-    # Logits without rounding of their own: 0, and 7 for the target, whose probability of 0.9982 bfloat16 rounds to 1.
+    # Logits that are exact: 0, and 7 for the target, whose probability of 0.9982 bfloat16 rounds to 1.
     x, weight = torch.eye(8) * 7, torch.eye(8)[:4]
     targets = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3])
     weight = torch.cat([weight[:, :4], weight[:, :4]], dim=1)
@@ -81,7 +81,7 @@ def test_a_target_of_high_probability_keeps_its_gradient_in_half_precision(dtype
 
 
 def test_float16_keeps_small_gradients_of_many_tokens_for_a_scaled_loss():
-    # 1 / N times a probability of 1 / V is 6e-9, which float16 takes for 0 unless the scale comes first.
+    # 1 / N times a probability of 1 / V is 6e-9, which underflows to 0 in float16 unless it is scaled first.
     torch.manual_seed(0)
     x, weight, targets = torch.randn(8192, 8) * 0.1, torch.randn(2048, 8) * 0.1, torch.zeros(8192, dtype=torch.int64)
     scale = 2.0**14

@@ -1,4 +1,4 @@
-"""mean_loss and the trials of batch_size="auto": nothing in them is made for one model."""
+"""mean_loss and the trials of batch_size="auto": they work for every model."""
 
 from types import MappingProxyType
 
@@ -14,7 +14,7 @@ torch.set_num_threads(1)
 
 
 class Counting(torch.nn.Module):
-    """Its loss is the mean of its targets, and its statistics those of each token and of each sequence."""
+    """A model whose loss is the mean of its targets, with statistics per token and per sequence."""
 
     STATS = MappingProxyType({"squares": "token", "lengths": "sequence"})
 
@@ -48,7 +48,7 @@ SEQUENCES = [[1, 2, 3], [4], [5, 6, 7, 8, 9], [10, 11]]
 def test_any_statistic_that_a_model_declares_is_averaged_per_token_or_per_sequence(cuts):
     model, rest, batches = Counting(), list(SEQUENCES), []
     for size in cuts:
-        batches.append(batch_of(*rest[:size], []))  # with a row that only fills up the batch
+        batches.append(batch_of(*rest[:size], []))  # with a padding row
         rest = rest[size:]
     found = mean_loss(LossModule(model), batches, stats=model.STATS)
     tokens = [token for sequence in SEQUENCES for token in sequence]
@@ -73,7 +73,7 @@ def test_the_loss_of_a_vae_is_its_bound_with_a_kl_weight_of_one():
 
 
 class FakeMemory:
-    """The allocator of a GPU, as far as batch_size="auto" asks it."""
+    """The parts of a GPU allocator that batch_size="auto" uses."""
 
     def __init__(self, monkeypatch):
         self.peak = 0
@@ -96,7 +96,7 @@ def test_a_trial_of_batch_sizes_does_not_count_as_the_peak_of_the_run(monkeypatc
         monkeypatch.setattr(auto_batch, "_usable_bytes", lambda *_: 5)
     options = {"per_device": 8, "sequence_length": 4, "device": torch.device("cuda"), "autocast": None}
     if raises:
-        with pytest.raises(RuntimeError, match="not even one sequence fits"):
+        with pytest.raises(RuntimeError, match="a single sequence does not fit"):
             auto_batch.find_batch_size(Counting(), **options)
     else:
         assert auto_batch.find_batch_size(Counting(), **options) == 4

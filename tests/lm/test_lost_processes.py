@@ -1,4 +1,4 @@
-"""What the processes of a launcher print when one of them is gone."""
+"""Output of the processes of a launcher when one of them has exited."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from gristmill.lm.training.processes import speaks_for_machine
 from lm.launched_world import of_torchrun, outcomes, start_world
 
-# The command line, in which the process of the last rank is killed in the middle of the run.
+# The command line; the process of the last rank is killed in the middle of the run.
 SCRIPT = """
 import json, os, signal, sys
 sys.path[:0] = json.loads(sys.argv.pop(1))

@@ -1,4 +1,4 @@
-"""Meters: what a reading says, the table of peaks, and advice."""
+"""Meters: readings, the table of peaks, and advice."""
 
 import dataclasses
 import json
@@ -103,10 +103,10 @@ def test_a_gradient_norm_that_overflows_is_the_greatest_and_no_part_of_the_mean(
 
 
 class Queue:
-    """A device as the host sees it: work is done later, one after the other, and marks are passed in between."""
+    """A device as the host sees it: it runs queued work in order, and passes marks in between."""
 
     def __init__(self):
-        self.now = self.free_from = 0.0  # seconds, of the host and of the device
+        self.now = self.free_from = 0.0  # in seconds, of the host and of the device
 
     def work(self, seconds):
         self.free_from = max(self.free_from, self.now) + seconds
@@ -121,7 +121,7 @@ class Queue:
                 return queue.now >= passed
 
             def elapsed_time(self, end):
-                assert self.query() and end.query()  # CUDA refuses marks that were not passed
+                assert self.query() and end.query()  # CUDA raises for marks that were not passed
                 return 1e3 * (end.time - passed)
 
         return Mark()
@@ -164,7 +164,7 @@ def test_marks_of_steps_before_a_restart_do_not_count_after_it():
 def test_a_gpu_that_is_busy_while_the_host_waits_does_not_wait_for_data():
     m = Meter(torch.device("cuda", 0), capacity=4, flops_per_token=1e6)
     for step in range(1, 4):
-        torch.cuda._sleep(1_000_000_000)  # about half a second of the device
+        torch.cuda._sleep(1_000_000_000)  # about half a second on the device
         with m.waiting_for_data():
             time.sleep(0.05)
         add(m, step, torch.ones((), device="cuda"), torch.ones((), device="cuda"))

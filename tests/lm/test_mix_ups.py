@@ -1,4 +1,4 @@
-"""What belongs elsewhere, passed where a run or shards belong: the error says what it is and what to pass."""
+"""Wrong folders passed as a run or as shards: the error names what they are and what to pass."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def run(tiny_shards, tmp_path_factory):
 
 
 def test_shards_where_a_run_belongs(tiny_shards):
-    with pytest.raises(CheckpointError, match=r"holds token shards, not a trained model. Train a model first"):
+    with pytest.raises(CheckpointError, match=r"holds token shards, not a trained model. Train a model"):
         gm.lm.generate(tiny_shards, "low")
 
 
 def test_a_file_where_a_run_belongs(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="is a file, and the folder of a run is needed"):
+    with pytest.raises(CheckpointError, match="is a file, not the folder of a run"):
         gm.lm.generate(tmp_path / "tokenizer.json", "low")
 
 
 def test_a_checkpoint_where_its_run_belongs(run):
-    with pytest.raises(CheckpointError, match=r"is one checkpoint of a run. Pass the folder of the run") as caught:
+    with pytest.raises(CheckpointError, match=r"is a single checkpoint of a run. Pass the folder of the run") as caught:
         gm.lm.generate(run / "checkpoints" / "step-000002", "low")
     assert str(run) in str(caught.value) and "'step-000002'" in str(caught.value)
 
@@ -50,7 +50,7 @@ def test_a_run_where_the_data_belongs(run, tmp_path):
 
 
 def test_the_folder_of_a_run_is_refused_in_words_of_python(run, tiny_shards):
-    with pytest.raises(FileExistsError, match="Pass resume='auto' to resume it, overwrite=True to start again"):
+    with pytest.raises(FileExistsError, match="Pass resume='auto' to resume it, overwrite=True to replace it"):
         gm.lm.train(tiny_shards, out=run, max_steps=2)
 
 
@@ -67,7 +67,7 @@ def test_results_are_shown_in_a_line_and_in_notebooks_as_a_table(run, tiny_shard
 
 
 class DataFrame:
-    """Stands for a table of any library."""
+    """Stands in for a table of any library."""
 
 
 @pytest.mark.parametrize("data", [["text"], DataFrame(), None, 3])

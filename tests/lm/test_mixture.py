@@ -25,7 +25,7 @@ def order(sizes, weights, *, seed=0, shift=True):
 
 
 def webster(shares, num_blocks, block=1_000):
-    """How many sequences each source has after each block: the next one goes to the largest share / (n + 0.5)."""
+    """Sequences per source after each block: the next one goes to the largest share / (n + 0.5)."""
     given = [0] * len(shares)
     for _ in range(num_blocks):
         for _ in range(block):
@@ -88,7 +88,7 @@ def test_sources_are_shuffled_inside_a_block_and_by_the_seed():
 
 
 def two_sources():
-    """Tokens that say where they lie: 20 windows below 1,000, and 7 from 1,000 on."""
+    """Tokens whose ids encode their positions: 20 windows below 1,000, and 7 from 1,000 on."""
     return [np.arange(81, dtype=np.uint16), np.arange(1_000, 1_029, dtype=np.uint16)]
 
 
@@ -107,7 +107,7 @@ def test_each_source_gives_every_window_once_before_it_repeats_one():
     assert len(set(map(tuple, epochs))) > 5
 
 
-def test_without_weights_sizes_decide():
+def test_without_weights_the_sizes_decide():
     data = TokenDataset(two_sources(), context_length=LENGTH, batch_size=10)
     found = first_tokens(data, 100)
     assert abs(sum(token < 1_000 for token in found) - 1_000 * 20 / 27) <= 1
@@ -151,14 +151,18 @@ def test_items_of_a_mixture_are_all_windows_one_source_after_the_other():
 
 @pytest.mark.parametrize(
     ("weights", "message"),
-    [([1], "there are 1 weights for 2 sources"), ([1, 0], "the weight 0 is not a positive"), ([1, "2"], "weight '2'")],
+    [
+        ([1], "weights has 1 numbers for 2 sources"),
+        ([1, 0], "the weight 0 is not a positive"),
+        ([1, "2"], "weight '2'"),
+    ],
 )
 def test_bad_weights_of_a_dataset_are_named(weights, message):
     with pytest.raises(OptionError, match=message):
         TokenDataset(two_sources(), context_length=LENGTH, weights=weights)
 
 
-# How a mixture is written
+# Notation of mixtures
 
 
 @pytest.fixture
@@ -196,10 +200,10 @@ def test_what_is_no_mixture(here, data):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (["a:0.7", "b"], "b has no weight, and a has one. Write a weight after each, such as 'b:0.5'"),
-        (["a:0", "b:1"], "a: its weight 0.0 is not a positive number"),
-        (["a:nan", "b:1"], "a: its weight nan is not a positive number"),
-        ({"a": -1, "b": 2}, "a: its weight -1 is not a positive number"),
+        (["a:0.7", "b"], "b has no weight, but a has one. Write a weight after each, such as 'b:0.5'"),
+        (["a:0", "b:1"], "a: the weight 0.0 is not a positive number"),
+        (["a:nan", "b:1"], "a: the weight nan is not a positive number"),
+        ({"a": -1, "b": 2}, "a: the weight -1 is not a positive number"),
         (["a:1", "./a:2"], "a is given twice. Pass it once"),
         (["a:x", "b:1"], "a:x: 'x' is not a weight. Write a number, such as 'a:0.5'"),
         ("a:70%", "a:70%: '70%' is not a weight. Write a number"),
@@ -335,13 +339,13 @@ def test_a_plan_reports_how_often_each_source_is_read_and_warns_of_many_epochs(f
 def test_a_source_without_validation_is_named_and_left_out_of_the_loss(folders, tmp_path):
     data = {str(folders / "large"): 0.5, str(folders / "unseen"): 0.5}
     train(data, tmp_path / "run", max_steps=4)
-    assert "there is no validation on unseen" in messages(tmp_path / "run")
+    assert "no validation on unseen" in messages(tmp_path / "run")
     record = records(tmp_path / "run", "val")[-1]
     assert record["sources"] == {"large": record["loss"]}
 
 
 def test_different_tokenizers_are_refused_with_both_names(folders, tmp_path):
-    with pytest.raises(OptionError, match=r"large and other cannot be mixed: different tokenizers.*vocab_size was 300"):
+    with pytest.raises(OptionError, match=r"large and other cannot be mixed: their tokenizers.*vocab_size was 300"):
         train([folders / "large", folders / "other"], tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -354,7 +358,7 @@ def test_a_source_that_is_too_small_or_missing_is_named(folders, tmp_path):
 
 
 def test_a_vae_refuses_a_mixture(folders, tmp_path):
-    with pytest.raises(OptionError, match="large and small: mixtures are for models that read windows of tokens"):
+    with pytest.raises(OptionError, match="large and small: this model reads whole documents of one folder"):
         gm.lm.train(mixture(folders), out=tmp_path / "run", model="vae", progress=None)
 
 

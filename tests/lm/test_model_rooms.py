@@ -1,4 +1,4 @@
-"""A model owns its room: nothing outside of it names the model, and its options are listed without torch."""
+"""A model is confined to its folder: no other module names it, and its options are listed without torch."""
 
 import ast
 import dataclasses
@@ -16,12 +16,12 @@ from gristmill.lm.training.config import RUN_FIELDS, TrainConfig, options_of_mod
 from lm.tiny_runs import TINY, train
 
 LM = Path(gristmill.__file__).parent / "lm"
-# The latents of a VAE are used there, and its errors say how to train one.
+# These modules use the latents of a VAE, and their errors explain how to train one.
 ALLOWED = ("models", "use/latent.py")
 
 
 def plain_strings(path):
-    """(line, text) of each string of a module that is no docstring."""
+    """(line, text) of each string of a module that is not a docstring."""
     tree = ast.parse(path.read_text())
     docs = {
         id(node.body[0].value)

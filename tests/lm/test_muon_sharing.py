@@ -1,4 +1,4 @@
-"""How Muon divides its work, without processes: by cost, and by the rows of each rank. test_sharded.py has ranks."""
+"""How Muon divides its work by cost and by rows, tested without processes. test_sharded.py uses real ranks."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def test_the_cost_of_a_matrix_is_that_of_its_transpose():
 @pytest.mark.parametrize("num_rows", [0, 1, 5, 6, 7])
 @pytest.mark.parametrize("num_ranks", [1, 2, 3, 8])
 def test_rows_of_ranks_are_those_of_torch(num_rows, num_ranks):
-    """fully_shard divides as torch.chunk does, and leaves the last ranks without rows."""
+    """fully_shard divides rows like torch.chunk, and the last ranks may have none."""
     chunks = torch.arange(num_rows).chunk(num_ranks)
     for rank in range(num_ranks):
         begin, end = rows_of_rank(num_rows, rank, num_ranks)
@@ -33,7 +33,7 @@ def test_rows_of_ranks_are_those_of_torch(num_rows, num_ranks):
 
 
 class Alone(Sharing):
-    """One rank of several, with the exchange done by hand: what is sent to a rank is kept."""
+    """One of several ranks, with a simulated exchange that stores what is sent to each rank."""
 
     def __init__(self, rank, size, *, is_sharded, mail):
         self._rank, self._size, self._is_sharded, self._mail = rank, size, is_sharded, mail
@@ -44,7 +44,7 @@ class Alone(Sharing):
 
 
 def test_a_matrix_across_ranks_is_gathered_by_the_one_that_works_on_it():
-    """Two ranks, weights of 6 rows: what one sends the other has room for, and every row has one place."""
+    """Two ranks, weights of 6 rows: sent and received sizes match, and every row has one place."""
     counts, mail = [(6,), (2, 4)], []
     updates = [[torch.zeros(3, 4), torch.zeros(3, 5)] for _ in range(2)]
     for rank in range(2):

@@ -1,4 +1,4 @@
-"""A gradient that is not finite changes no weight: the run stops, and every checkpoint that is left is a good one."""
+"""A gradient that is not finite changes no weight. The run stops, and all remaining checkpoints are good."""
 
 import math
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 def poison(monkeypatch, step, value=math.nan):
-    """Make the gradient of a training step not finite; its loss stays what it is."""
+    """Make the gradient of a training step not finite, without changing its loss."""
     real, calls = GPT.loss, []
 
     def loss(self, batch, schedule):
@@ -61,7 +61,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run_and_leaves_a_good_checkpoin
     with monkeypatch.context() as patched:
         patched.setattr(run_module, "WeightUpdates", lambda *a, **k: WeightUpdates(*a, **k, waits=waits))
         poison(patched, step, value)
-        with pytest.raises(NotFiniteError, match=f"^the gradient norm of step {step} is not a number"):
+        with pytest.raises(NotFiniteError, match=f"^the gradient norm of step {step} is NaN or infinite"):
             train(tiny_shards, tmp_path / "run", **options)
     assert [path.name for path in list_checkpoints(tmp_path / "run")] == ([f"step-{left:06d}"] if left else [])
     if left:
@@ -77,7 +77,7 @@ def test_on_a_cpu_the_run_stops_at_the_step_and_not_at_the_next_record(tiny_shar
     poison(monkeypatch, 3)
     real, taken = WeightUpdates.update, []
     monkeypatch.setattr(WeightUpdates, "update", lambda self: (taken.append(1), real(self))[1])
-    with pytest.raises(NotFiniteError, match="there was no checkpoint yet"):
+    with pytest.raises(NotFiniteError, match="No checkpoint was saved yet"):
         train(tiny_shards, tmp_path / "run", **{**OPTIONS, "log_interval": 20})
     assert len(taken) == 3
 
@@ -93,7 +93,7 @@ def test_weights_that_are_not_finite_are_never_saved(tiny_shards, tmp_path, monk
                 self.torch_optimizers[0].param_groups[0]["params"][0][0, 0] = math.inf
 
     monkeypatch.setattr(Optimizers, "step", step)
-    with pytest.raises(NotFiniteError, match=r"^a weight after step 10 is not a number.*step-000005 is the last good"):
+    with pytest.raises(NotFiniteError, match=r"^a weight after step 10 is NaN or inf.*step-000005 is the last good"):
         train(tiny_shards, tmp_path / "run", **OPTIONS)
     assert [path.name for path in list_checkpoints(tmp_path / "run")] == ["step-000005"]
 
@@ -176,7 +176,7 @@ def test_with_a_loss_scale_a_bad_gradient_of_one_optimizer_skips_the_step_of_all
     step(model, updates, scaler=scaler)
     before = copied(model, optimizers)
     scaler.scale(model(torch.ones(2, 4)).sum()).backward()
-    model[0].weight.grad[0, 0] = math.inf  # a weight of Muon's
+    model[0].weight.grad[0, 0] = math.inf  # a weight that Muon optimizes
     updates.update()
     assert same(copied(model, optimizers), before)
 

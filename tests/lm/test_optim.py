@@ -1,4 +1,4 @@
-"""Optimizers: who takes care of which parameter, Muon by its definition, and a state that goes on to the bit."""
+"""Optimizers: parameter groups, Muon compared with its definition, and bit-exact restoring of the state."""
 
 import copy
 import json
@@ -119,7 +119,7 @@ def test_frozen_parameters_are_left_alone():
 
 def test_the_learning_rate_scales_every_group():
     optimizers = new_optimizers(new_model(), "muon", lr=0.01, muon_lr=0.5)
-    for scale in (0.1, 0.5, 1.0):  # of what it was built with, not of the last one
+    for scale in (0.1, 0.5, 1.0):  # relative to the initial learning rate, not the previous one
         optimizers.set_learning_rate(scale)
         assert [o.param_groups[0]["lr"] for o in optimizers.torch_optimizers] == [0.01 * scale, 0.5 * scale]
         assert optimizers.learning_rate == 0.01 * scale
@@ -272,12 +272,12 @@ def test_a_loaded_state_is_a_copy():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda tensors: tensors.pop("qkv.weight.step"), "no 'qkv.weight.step': its optimizer state is incomplete"),
+        (lambda tensors: tensors.pop("qkv.weight.step"), "no 'qkv.weight.step'. Its optimizer state is incomplete"),
         (
             lambda tensors: tensors.update({"x.exp_avg": torch.ones(1)}),
-            "state for 'x.exp_avg', which the model has not",
+            "state for 'x.exp_avg', which is not in the model",
         ),
-        (lambda tensors: tensors.update({"norm.bias.exp_avg": torch.ones(9)}), r"\(9,\), and the model needs .*\(8,\)"),
+        (lambda tensors: tensors.update({"norm.bias.exp_avg": torch.ones(9)}), r"\(9,\), but the model needs .*\(8,\)"),
         (lambda tensors: tensors.update({"norm.bias.exp_avg": torch.ones(8).half()}), "float16"),
     ],
 )
@@ -295,7 +295,7 @@ def test_a_state_that_does_not_fit_changes_nothing(change, message):
 
 def test_the_state_of_another_optimizer_is_refused():
     state = new_optimizers(new_model(), "muon").state_tensors()
-    with pytest.raises(gm.CheckpointError, match="the state of optimizer 'muon', and this is 'adamw'"):
+    with pytest.raises(gm.CheckpointError, match="the state of optimizer 'muon', but this run uses 'adamw'"):
         new_optimizers(new_model(), "adamw").load_state_tensors(*state)
 
 
@@ -359,9 +359,9 @@ def test_bad_options_are_named(options, message):
 
 
 def test_models_without_anything_to_train():
-    with pytest.raises(gm.OptionError, match="nothing to train"):
+    with pytest.raises(gm.OptionError, match="no parameters that require a gradient"):
         new_optimizers(nn.ReLU(), "adamw")
-    with pytest.raises(gm.OptionError, match="Pass name='adamw'"):
+    with pytest.raises(gm.OptionError, match="Pass optimizer='adamw'"):
         new_optimizers(nn.LayerNorm(3), "muon")
 
 

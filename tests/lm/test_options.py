@@ -26,7 +26,7 @@ def test_train_options_are_the_fields_of_the_config_with_their_types():
 
 
 def test_an_option_that_two_models_have_is_the_same_option():
-    """One keyword of train() cannot have two defaults."""
+    """A keyword of train() cannot have two defaults."""
     defaults = [{name: field.default for name, field in option_fields(kind).items()} for kind in KINDS[1:]]
     for name in set.intersection(*map(set, defaults)):
         assert len({str(of_kind[name]) for of_kind in defaults}) == 1

@@ -1,4 +1,4 @@
-"""Models of a user's own: one file, and everything that the built-in models can do."""
+"""Custom models: one file, with everything that the built-in models can do."""
 
 import contextlib
 import functools
@@ -31,7 +31,7 @@ from lm.test_distributed import losses
 from lm.tiny_runs import TINY, Crash, assert_same_run, crash_at, records, tensors
 
 EXAMPLE = Path(__file__).parents[2] / "examples/08_own_model.py"
-# The options of a tiny run, less those that only a transformer has.
+# The options of a tiny run, without those of transformers only.
 RUN = {
     name: value for name, value in TINY.items() if name not in ("context_length", "num_layers", "num_heads", "d_model")
 }
@@ -59,7 +59,7 @@ def example():
 
 @pytest.fixture(autouse=True)
 def models():
-    """What a test registers is gone after it."""
+    """Remove models that a test registers after it."""
     with same_models_afterwards():
         yield
 
@@ -76,7 +76,7 @@ def trained(tiny_shards, tmp_path_factory, example):
     return folder
 
 
-def test_a_model_of_ones_own_is_at_most_60_lines():
+def test_a_custom_model_is_at_most_60_lines():
     lines = EXAMPLE.read_text().splitlines()
     begin = next(number for number, line in enumerate(lines) if line.startswith("@dataclass"))
     end = next(number for number, line in enumerate(lines) if line.startswith("def main"))
@@ -189,7 +189,9 @@ def test_it_stops_at_the_end_of_a_text(trained):
 
 
 def test_a_document_mask_that_it_would_not_use_is_refused(tiny_shards, tmp_path):
-    with pytest.raises(gm.OptionError, match="document_mask=True: GRUModel reads windows across documents"):
+    with pytest.raises(
+        gm.OptionError, match="document_mask=True is not supported: GRUModel reads windows across documents"
+    ):
         train(tiny_shards, tmp_path / "run", document_mask=True)
 
 
@@ -210,7 +212,7 @@ def test_a_batch_size_of_auto_takes_the_same_global_batch(tiny_shards, tmp_path)
 
 
 def train_on_two(folder, shards, out, **options):
-    """In a process of its own, which loads the example as --plugin does."""
+    """Train in a subprocess, which loads the example as --plugin does."""
     loading = f"""
         import gristmill as gm
         from gristmill.cli.plugins import load_plugin
@@ -248,7 +250,7 @@ def test_the_command_line_trains_resumes_and_writes_with_a_plugin(tiny_shards, t
 
 
 def test_a_whole_number_of_a_flag_stays_one_whatever_was_imported_before():
-    """A plugin imports torch, whose unions are `float | int`, and typing gives out one of them for both orders."""
+    """A plugin imports torch, whose unions are `float | int`, and typing returns the same union for both orders."""
     program = (
         "import typing; typing.Optional[typing.Union[float, int]]\n"
         "from gristmill.cli.train_model import parse\n"
@@ -277,7 +279,7 @@ def test_a_run_of_an_unknown_model_is_not_called_damaged(tiny_shards, trained):
         assert "damaged" not in str(caught.value)
 
 
-# A model of documents, with statistics and a schedule of its own
+# A model of documents, with statistics and a schedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,7 +307,7 @@ class Bag(gm.lm.Model):
         penalty = schedule.get("pull_weight", 0.0) * self.logits_V.square().mean()
         lengths_B = counted_BT.sum(1)
         stats = {
-            "loss": loss,  # with its graph, as a hasty user leaves it
+            "loss": loss,  # not detached, as a user may forget
             "length": lengths_B[lengths_B > 0].double().mean(),
             "mean_id": batch.targets_BT[counted_BT].double().mean(),
             "constant": 2.5,
@@ -377,7 +379,7 @@ def test_a_statistic_that_is_declared_and_not_returned_is_named(tiny_shards, tmp
 
 def test_a_model_without_logits_trains_and_says_that_it_cannot_write(tiny_shards, tmp_path, bag):
     gm.lm.train(tiny_shards, out=tmp_path / "run", progress=None, **{**BAG, "max_steps": 2})
-    with pytest.raises(gm.OptionError, match=r"model='bag' cannot write text: Bag has no forward\(tokens_BT\)"):
+    with pytest.raises(gm.OptionError, match=r"model='bag' cannot generate text: Bag has no forward\(tokens_BT\)"):
         gm.lm.generate(tmp_path / "run", "the cat")
 
 
@@ -403,13 +405,13 @@ class Mine(gm.lm.Model):
 
 @pytest.mark.parametrize("name", ["", "My Model", "9th", "Grüße", "a/b"])
 def test_a_name_that_no_flag_could_have_is_refused(name):
-    with pytest.raises(gm.OptionError, match="pass a name of lowercase letters, digits, '-' and '_'"):
+    with pytest.raises(gm.OptionError, match="Use lowercase letters, digits, '-' and '_'"):
         gm.lm.register_model(name, config=new_config())
 
 
 @pytest.mark.parametrize("name", ["gpt", "vae"])
 def test_built_in_models_cannot_be_replaced(name):
-    with pytest.raises(gm.OptionError, match="taken by a built-in model"):
+    with pytest.raises(gm.OptionError, match="a built-in model has this name"):
         gm.lm.register_model(name, config=new_config(), overwrite=True)
 
 
@@ -468,7 +470,7 @@ def test_a_network_must_be_a_model_with_a_forward_or_a_loss():
 
 def test_a_model_of_documents_without_a_loss_would_learn_to_copy_and_is_refused():
     register = gm.lm.register_model("mine", config=new_config(base=gm.lm.DocumentModelConfig))
-    with pytest.raises(gm.OptionError, match="the usual loss would reward copying"):
+    with pytest.raises(gm.OptionError, match="the default loss would reward copying"):
         register(Mine)
 
 
@@ -482,7 +484,7 @@ def test_a_name_is_taken_until_overwritten_but_a_class_may_be_defined_again():
     class Other(Mine):
         pass
 
-    with pytest.raises(gm.OptionError, match="there is another model of this name"):
+    with pytest.raises(gm.OptionError, match="another model has this name"):
         gm.lm.register_model("mine", config=new_config())(Other)
     gm.lm.register_model("mine", config=new_config(), overwrite=True)(Other)
     assert registry.MODELS["mine"].network is Other
@@ -490,7 +492,7 @@ def test_a_name_is_taken_until_overwritten_but_a_class_may_be_defined_again():
 
 def test_statistics_have_names_and_averages_that_records_can_hold(trained):
     for statistics, message in (
-        ({"lr": "token"}, "the statistic 'lr' of MineConfig has the name of something that every run records"),
+        ({"lr": "token"}, "the statistic 'lr' of MineConfig has the name of a value that every run records"),
         ({"entropy": "document"}, "is averaged by 'document'. Pass one of 'token', 'sequence'"),
     ):
         config = new_config()
@@ -509,9 +511,9 @@ def full_records(run, kind):
 def test_a_config_belongs_to_one_model():
     config = new_config()
     gm.lm.register_model("mine", config=config)(Mine)
-    with pytest.raises(gm.OptionError, match=r"MineConfig is the config of 'mine' already. Inherit from it"):
+    with pytest.raises(gm.OptionError, match=r"MineConfig is already the config of 'mine'. Inherit from it"):
         gm.lm.register_model("yours", config=config)
-    with pytest.raises(gm.OptionError, match=r"GPTConfig is the config of 'gpt' already. Inherit from it"):
+    with pytest.raises(gm.OptionError, match=r"GPTConfig is already the config of 'gpt'. Inherit from it"):
         gm.lm.register_model("yours", config=gm.lm.GPTConfig)
 
 
@@ -539,7 +541,7 @@ def test_a_config_may_inherit_from_gpts_and_use_its_network(tiny_shards, tmp_pat
     assert json.loads((tmp_path / "scaled/config.json").read_text())["logit_scale"] == 0.5
     one, other = tensors(tmp_path / "scaled", 4), tensors(tmp_path / "gpt", 4)
     assert all(torch.equal(one[name], other[name]) for name in other)
-    with pytest.raises(gm.OptionError, match=r"logit_scale=0.7 is an option of model='scaled', and this is"):
+    with pytest.raises(gm.OptionError, match=r"logit_scale=0.7 is an option of model='scaled', but this"):
         TrainConfig.from_options({"logit_scale": 0.7})
 
 
@@ -557,12 +559,12 @@ def test_a_model_may_have_presets_under_names_of_their_own():
     assert (config.model.name, config.model.logit_scale, config.batch_size) == ("scaled", 0.25, 2)
     taken = new_config()
     taken.PRESETS = {"quickstart": {"batch_size": 2}}
-    with pytest.raises(gm.OptionError, match="the preset 'quickstart' is one of model='gpt'"):
+    with pytest.raises(gm.OptionError, match="model='gpt' already has a preset 'quickstart'"):
         gm.lm.register_model("mine", config=taken)
     wrong = new_config()
     wrong.PRESETS = {"mine-fast": {"batchsize": 2}}
     gm.lm.register_model("mine", config=wrong)(Mine)
-    with pytest.raises(gm.OptionError, match=r"mine-fast of MineConfig sets 'batchsize', and there is no such option"):
+    with pytest.raises(gm.OptionError, match=r"mine-fast of MineConfig sets an unknown option 'batchsize'"):
         TrainConfig.from_options({}, preset="mine-fast")
 
 

@@ -1,4 +1,4 @@
-"""Optimizers of a user's own: registered by name, and saved and resumed to the bit whatever they keep."""
+"""Optimizers registered by users: saved and resumed bit-exactly with any kind of state."""
 
 import copy
 import json
@@ -16,13 +16,13 @@ torch.set_num_threads(1)
 
 @pytest.fixture(autouse=True)
 def optimizers(monkeypatch):
-    """The registry; what a test adds is gone after it."""
+    """The registry, restored after each test."""
     monkeypatch.setattr(OPTIMIZERS, "_entries", dict(OPTIMIZERS._entries))
     return OPTIMIZERS
 
 
 class Counting(torch.optim.Optimizer):
-    """Keeps a number beside its tensor, and one that changes in its group."""
+    """Keeps a number besides its tensor, and a number that changes in its group."""
 
     def __init__(self, params, lr):
         super().__init__(params, {"lr": lr, "num_steps": 0, "range": (0.5, 2.0), "note": None})
@@ -143,7 +143,7 @@ def test_groups_that_do_not_fit_change_nothing():
     train(model, optimizers, [0])
     tensors, values = optimizers.state_tensors()
     before = json.dumps(values)
-    with pytest.raises(gm.CheckpointError, match="has 0 groups of optimizer 'counting', and there are 1"):
+    with pytest.raises(gm.CheckpointError, match="has 0 groups of optimizer 'counting', but this run has 1"):
         optimizers.load_state_tensors(tensors, {**values, "groups": []})
     assert json.dumps(optimizers.state_tensors()[1]) == before
 
@@ -155,7 +155,7 @@ def test_groups_that_do_not_fit_change_nothing():
         (lambda model: None, "returned a NoneType"),
         (
             lambda model: torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=1),
-            "holds 2 parameters that are not the model's",
+            "has 2 parameters that are not the model's",
         ),
     ],
 )
@@ -169,9 +169,9 @@ def test_names_are_checked(optimizers):
     register_optimizer("mine", BUILDS["sgd"])
     register_optimizer("mine", BUILDS["sgd"])
     for name in ("mine", "adamw", "muon"):
-        with pytest.raises(gm.OptionError, match=f"optimizer '{name}' is there already.*overwrite=True"):
+        with pytest.raises(gm.OptionError, match=f"optimizer '{name}' already exists.*overwrite=True"):
             register_optimizer(name, BUILDS["adam"])
-    with pytest.raises(gm.OptionError, match="name='My Own' cannot be the name of an optimizer"):
+    with pytest.raises(gm.OptionError, match="name='My Own' is not a valid name of an optimizer"):
         register_optimizer("My Own", BUILDS["adam"])
     with pytest.raises(
         gm.OptionError, match=r"name='lion' is not known.*'muon', 'mine', or add your own with register_opt"

@@ -1,4 +1,4 @@
-"""Parts of a checkpoint, without processes: the index is checked before a row is read, and every row is there once."""
+"""Parts of a checkpoint, tested without processes: the index is checked before any row is read."""
 
 import json
 
@@ -25,7 +25,7 @@ INDEX = {
 
 
 def write(run, index=INDEX, step=1, first=None):
-    """A checkpoint in parts, with checksums that are right whatever the index says."""
+    """Write a checkpoint in parts, with correct checksums for any index."""
     folder = run / "checkpoints" / f"step-{step:06d}"
     folder.mkdir(parents=True)
     save_file(first or {"weight": WEIGHT[:3].clone(), "empty": torch.zeros(0, 4).bfloat16()}, folder / FIRST)
@@ -89,7 +89,7 @@ def test_a_damaged_part_is_not_merged(tmp_path):
     data = bytearray((folder / SECOND).read_bytes())
     data[-1] ^= 1
     (folder / SECOND).write_bytes(data)
-    with pytest.raises(CheckpointError, match=rf"{SECOND}: its checksum does not fit"):
+    with pytest.raises(CheckpointError, match=rf"{SECOND}: checksum mismatch"):
         merge_model(folder)
     assert not (folder / "model.safetensors").exists()
 
@@ -98,7 +98,7 @@ def test_a_damaged_part_is_not_merged(tmp_path):
 def test_a_missing_file_is_named(tmp_path, name):
     folder = write(tmp_path)
     (folder / name).unlink()
-    with pytest.raises(CheckpointError, match=rf"{name}: it is missing"):
+    with pytest.raises(CheckpointError, match=rf"{name}: missing"):
         read(folder)
 
 
@@ -113,15 +113,15 @@ def changed(**of_weight):
         ({"files": []}, "not an index of parts"),
         (changed(dtype="F8"), "not an index of parts"),
         (changed(parts=[[0, 0, 3], [2, 3, 5]]), "not an index of parts"),
-        ({**INDEX, "files": [FIRST, "../../secret"]}, "'../../secret', which is no part"),
-        (changed(parts=[[0, 0, 3]]), "the rows of 'weight' are not there once each"),
-        (changed(parts=[[0, 0, 3], [1, 2, 5]]), "the rows of 'weight' are not there once each"),
-        (changed(parts=[[1, 3, 5], [0, 0, 3]]), "the rows of 'weight' are not there once each"),
-        (changed(parts=[]), "the rows of 'weight' are not there once each"),
-        (changed(shape=[6, 3], parts=[[0, 0, 3], [0, 3, 6]]), "the rows of 'weight' are not there once each"),
-        (changed(shape=[5, 2]), r"'weight' is torch.float32 \[3, 3\] and should be torch.float32 \[3, 2\]"),
-        (changed(shape=[10**12, 3], parts=[[0, 0, 3], [1, 3, 10**12]]), "should be"),
-        (changed(dtype="F64"), "should be torch.float64"),
+        ({**INDEX, "files": [FIRST, "../../secret"]}, "'../../secret', which is not a part"),
+        (changed(parts=[[0, 0, 3]]), "do not contain each row of 'weight' exactly once"),
+        (changed(parts=[[0, 0, 3], [1, 2, 5]]), "do not contain each row of 'weight' exactly once"),
+        (changed(parts=[[1, 3, 5], [0, 0, 3]]), "do not contain each row of 'weight' exactly once"),
+        (changed(parts=[]), "do not contain each row of 'weight' exactly once"),
+        (changed(shape=[6, 3], parts=[[0, 0, 3], [0, 3, 6]]), "do not contain each row of 'weight' exactly once"),
+        (changed(shape=[5, 2]), r"'weight' is torch.float32 \[3, 3\] instead of torch.float32 \[3, 2\]"),
+        (changed(shape=[10**12, 3], parts=[[0, 0, 3], [1, 3, 10**12]]), "instead of"),
+        (changed(dtype="F64"), "instead of torch.float64"),
     ],
 )
 def test_a_forged_index_is_refused_before_memory_is_taken(tmp_path, index, message):
@@ -130,7 +130,7 @@ def test_a_forged_index_is_refused_before_memory_is_taken(tmp_path, index, messa
 
 
 def test_a_part_without_a_tensor_of_the_index_is_refused(tmp_path):
-    with pytest.raises(CheckpointError, match=f"{FIRST}: it has no 'weight'"):
+    with pytest.raises(CheckpointError, match=f"{FIRST}: has no 'weight'"):
         read(write(tmp_path, first={"empty": torch.zeros(0, 4).bfloat16()}))
 
 

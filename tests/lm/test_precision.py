@@ -1,6 +1,6 @@
-"""Precision: a model sees its inputs unrounded, and float16 with its loss scale trains and resumes to the bit.
+"""Precision: inputs of a model are not rounded, and float16 with a loss scale trains and resumes bit-exactly.
 
-A CPU trains no run in 16-mixed for a user, but can: `half_precision` lets it, and stands in for a GPU.
+Users cannot train in 16-mixed on a CPU. `half_precision` enables it here, so that the CPU stands in for a GPU.
 """
 
 import json
@@ -60,7 +60,7 @@ def test_a_model_gets_vectors_and_schedule_as_they_are(monkeypatch, precision):
 
 
 def overflow(monkeypatch, *steps, first=1):
-    """Make the gradients of some steps inf, as a loss scale that is too large does."""
+    """Make the gradients of some steps infinite, as if the loss scale were too large."""
     real, calls = GPT.loss, []
 
     def loss(self, batch, schedule):
@@ -83,7 +83,7 @@ def test_a_run_in_float16_skips_overflows_and_resumes_to_the_bit(
     tiny_shards, tmp_path, monkeypatch, half_precision, optimizer
 ):
     options = {**half_precision, "optimizer": optimizer, "dropout": 0.1}
-    # Step 10 lies between a record and its checkpoint, which has to hold a norm of inf.
+    # Step 10 is between a record and its checkpoint, which must store a norm of inf.
     with monkeypatch.context() as patched:
         overflow(patched, 3, 10, 15)
         train(tiny_shards, tmp_path / "whole", **options)

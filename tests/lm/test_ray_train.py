@@ -1,4 +1,4 @@
-"""Ray Train: its TorchTrainer starts the processes, and `gm.lm.train` takes part unchanged."""
+"""Ray Train: its TorchTrainer starts the processes, and `gm.lm.train` runs in them unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_two_workers_of_ray_train_have_the_losses_of_one_process(tiny_shards, tm
     (tmp_path / "tiny.yaml").write_text("".join(f"{name}: {value}\n" for name, value in OPTIONS.items()))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
-    environment["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"  # one process less, which would load torch
+    environment["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"  # saves one process that would import torch
     answer = subprocess.run(
         [sys.executable, EXAMPLE, tiny_shards, "-o", "two", "--config", "tiny.yaml", "--workers", "2"],
         env=environment,

@@ -1,4 +1,4 @@
-"""metrics.jsonl, and the writers that show the same numbers elsewhere."""
+"""metrics.jsonl, and the writers that send the same numbers to loggers."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Optimizers and schedules of a user's own in whole runs: they train, resume bit-exactly, and come from a plugin."""
+"""Registered optimizers and schedules in whole runs: they train, resume bit-exactly, and load from a plugin."""
 
 import sys
 import textwrap
@@ -17,7 +17,7 @@ torch.set_num_threads(1)
 
 @pytest.fixture(autouse=True)
 def registries(monkeypatch):
-    """What a test registers is gone after it."""
+    """Restore the registries after each test."""
     for registry in (OPTIMIZERS, SCHEDULES):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     monkeypatch.delitem(sys.modules, "gristmill_plugin_mine", raising=False)
@@ -94,7 +94,7 @@ def test_a_run_whose_optimizer_is_not_registered_is_not_called_damaged(tiny_shar
     gm.lm.register_optimizer("mine", momentum)
     train(tiny_shards, tmp_path / "run", max_steps=2, optimizer="mine")
     del OPTIMIZERS._entries["mine"]
-    with pytest.raises(gm.CheckpointError, match=r"optimizer='mine' is not known here.*registers it first") as caught:
+    with pytest.raises(gm.CheckpointError, match=r"optimizer='mine' is not known.*registers it first") as caught:
         gm.lm.generate(tmp_path / "run", "the cat")
     assert "damaged" not in str(caught.value)
     with pytest.raises(gm.GristmillError, match="optimizer='mine' is not known"):

@@ -1,4 +1,4 @@
-"""TrainResult: what a run came to, and the table that shows it."""
+"""TrainResult: the numbers of a run, and the table that shows them."""
 
 import math
 

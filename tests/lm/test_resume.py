@@ -1,4 +1,4 @@
-"""Resume is exact: a run that was broken off and goes on is the same, to the bit, as one that was not."""
+"""A run that is interrupted and resumed is bit-exactly the same as an uninterrupted one."""
 
 import functools
 import json
@@ -28,7 +28,7 @@ CASES = {
 
 
 def assert_broken_run_is_the_same(shards, folder, **options):
-    """20 steps against 13 or so, a crash, and on from the checkpoint of step 10 (which lies between two records)."""
+    """Compare 20 steps with about 13, a crash, and a resume from step 10 (which is between two records)."""
     train(shards, folder / "whole", **options)
     with pytest.raises(Crash):
         train(shards, folder / "broken", progress=crash_at(12), **options)
@@ -46,7 +46,7 @@ def test_20_steps_are_10_a_crash_and_10_more(tiny_shards, tmp_path, case, device
     assert_broken_run_is_the_same(tiny_shards, tmp_path, device=device, deterministic=device == "cuda", **CASES[case])
 
 
-# Inductor is what users run, and takes a minute to compile even this model.
+# Users run Inductor, which takes a minute to compile even this model.
 BACKENDS = ["aot_eager", *(["inductor"] if os.environ.get("GRISTMILL_SLOW_TESTS") else [])]
 
 
@@ -121,7 +121,7 @@ def wait_for(condition, seconds=60):
         time.sleep(0.005)
 
 
-# What a run may not go on with
+# Changes that prevent a resume
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_another_config_is_refused_with_the_difference(tiny_shards, broken, opti
 
 
 def test_other_shards_are_refused(broken, tmp_path):
-    with pytest.raises(CheckpointError, match=r"the shards (held [\d,]+ tokens and now hold|have other content)"):
+    with pytest.raises(CheckpointError, match=r"the shards (held [\d,]+ tokens and now hold|have different content)"):
         train(build_shards(tmp_path / "other", seed=5), broken, resume="auto")
 
 
@@ -165,10 +165,10 @@ def test_what_does_not_change_the_weights_may_change(tiny_shards, broken, tmp_pa
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_the_same_batch_in_other_portions_goes_on_and_says_that_it_is_not_to_the_bit(tiny_shards, broken):
-    told = []
-    train(tiny_shards, broken, resume="auto", batch_size=2, gradient_accumulation_steps=2, progress=told.append)
-    events = [record["message"] for record in told if record["kind"] == "event"]
+def test_a_resume_with_another_micro_batch_reports_that_it_is_not_bit_exact(tiny_shards, broken):
+    reported = []
+    train(tiny_shards, broken, resume="auto", batch_size=2, gradient_accumulation_steps=2, progress=reported.append)
+    events = [record["message"] for record in reported if record["kind"] == "event"]
     assert any("equal up to rounding but not bit-exact" in message for message in events)
 
 
@@ -180,7 +180,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(tiny_shards, tm
     data = bytearray(damaged.read_bytes())
     data[-1] ^= 1
     damaged.write_bytes(data)
-    with pytest.raises(CheckpointError, match=r"step-000010/model.safetensors: its checksum does not fit.*Remove"):
+    with pytest.raises(CheckpointError, match=r"step-000010/model.safetensors: checksum mismatch.*Remove"):
         train(tiny_shards, tmp_path / "run", resume="auto", **options)
     for path in damaged.parent.iterdir():
         path.unlink()

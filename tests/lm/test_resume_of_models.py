@@ -1,4 +1,4 @@
-"""Resuming a run of any model: its own options and defaults, files of options, a run that was set aside."""
+"""Resuming runs of any model: model options and defaults, YAML files, a run that was set aside."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a run is resumed with: its own options, unless others are passed that do not change its weights."""
+"""Options of a resumed run: the saved ones, replaced by passed ones that do not change the weights."""
 
 import json
 import shutil
@@ -17,13 +17,13 @@ torch.set_num_threads(1)
 
 
 def resume(shards, run, **options):
-    """Resume with nothing but what is passed."""
+    """Resume with only the passed options."""
     return gm.lm.train(shards, out=run, resume=True, progress=None, **options)
 
 
 @pytest.fixture(scope="module")
 def whole(tiny_shards, tmp_path_factory):
-    """20 steps, undisturbed."""
+    """A run of 20 steps without interruption."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     train(tiny_shards, folder)
     return folder
@@ -40,7 +40,7 @@ def crashed(tiny_shards, tmp_path_factory):
 
 @pytest.fixture
 def broken(crashed, tmp_path):
-    """A copy of it to resume."""
+    """A copy of the crashed run, to resume."""
     shutil.copytree(crashed, tmp_path / "broken")
     return tmp_path / "broken"
 
@@ -49,7 +49,7 @@ def messages(run):
     return " ".join(record["message"] for record in records(run, "event"))
 
 
-# Nothing passed, or the same again
+# No options, or the same options
 
 
 def test_a_resumed_run_has_the_options_it_was_saved_with(tiny_shards, whole, broken):
@@ -125,7 +125,7 @@ def test_a_longer_run_keeps_its_steps_and_its_warm_up_and_says_what_the_schedule
     before = {record["step"]: record["lr"] for record in records(whole, "train")}
     assert {step: lrs[step] for step in before} == before
     assert lrs[24] == pytest.approx(0.1 * 3e-3, rel=0.05)  # the end of the longer schedule
-    assert "the run has 24 steps now instead of 20" in messages(tmp_path / "longer")
+    assert "the run now has 24 steps instead of 20" in messages(tmp_path / "longer")
     assert "follows the schedule of the longer run" in messages(tmp_path / "longer")
 
 
@@ -149,7 +149,7 @@ def test_a_shorter_run_is_refused(tiny_shards, broken):
         resume(tiny_shards, broken, max_steps=15)
 
 
-# Other options
+# Different options
 
 
 def test_what_the_weights_do_not_depend_on_may_change(tiny_shards, whole, broken):
@@ -221,7 +221,7 @@ OF_THE_OTHER_MODEL = {
 
 
 def make_old(run):
-    """The run as version 0.1 would have left it."""
+    """Rewrite the run as version 0.1 would have saved it."""
     path = run / "config.json"
     path.write_text(json.dumps({**OF_THE_OTHER_MODEL, **json.loads(path.read_text())}))
     for folder in (run / "checkpoints").iterdir():

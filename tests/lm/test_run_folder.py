@@ -1,4 +1,4 @@
-"""A run that is overwritten stays until the new one has started, whatever happens before that."""
+"""An overwritten run is kept until the new one has a checkpoint, even if the new one fails."""
 
 import contextlib
 import shutil
@@ -87,7 +87,7 @@ def test_overwrite_keeps_the_old_run_if_the_first_checkpoint_is_not_written(tiny
 def test_overwrite_does_not_replace_what_the_attempt_before_a_restart_has_trained(tiny_shards, run, monkeypatch):
     before = content(run)
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    message = r"torchrun has started .* again .*step-000004.*resume='auto' and without overwrite=True"
+    message = r"torchrun has restarted .*step-000004.*resume='auto' and without overwrite=True"
     with pytest.raises(gm.OptionError, match=message):
         train(tiny_shards, run, overwrite=True, max_steps=6)
     assert content(run) == before
@@ -140,7 +140,7 @@ def replace(run, *, fails):
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_kill_at_any_moment_leaves_the_old_run_or_the_new_one(tmp_path, fails):
-    """The process is killed at its first change of the folder, its second, …; the next one puts the folder in order."""
+    """Kill the process at its first change of the folder, its second, …; the next run must restore the folder."""
     for step in range(60):
         run = tmp_path / str(step)
         write(run, OLD)
@@ -159,7 +159,7 @@ def test_a_kill_at_any_moment_leaves_the_old_run_or_the_new_one(tmp_path, fails)
 def test_the_old_run_can_be_used_while_the_new_one_is_set_up(tiny_shards, run):
     with pytest.raises(Crash), replacing(run, overwrite=True) as replacement:
         replacement.set_aside()
-        with pytest.raises(gm.CheckpointError, match=r"The old run is whole in .*\.replaced: pass that folder"):
+        with pytest.raises(gm.CheckpointError, match=r"The old run is complete in .*\.replaced: pass that folder"):
             gm.lm.evaluate(run, tiny_shards)
         assert gm.lm.evaluate(run / ".replaced", tiny_shards).num_tokens
         raise Crash
@@ -168,7 +168,7 @@ def test_the_old_run_can_be_used_while_the_new_one_is_set_up(tiny_shards, run):
 
 def test_a_run_that_an_interrupted_overwrite_had_set_aside_is_not_started_over(tiny_shards, run):
     replacing(run, overwrite=True).__enter__().set_aside()
-    with pytest.raises(FileExistsError, match="Holds a run already"):
+    with pytest.raises(FileExistsError, match="Already contains a run"):
         train(tiny_shards, run, max_steps=4)
     assert [folder.name for folder in list_checkpoints(run)] == ["step-000004"]
 

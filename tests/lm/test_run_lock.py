@@ -1,4 +1,4 @@
-"""One process at a time trains in a folder, and whatever ends it, the next one can start."""
+"""Only one process at a time trains in a folder. However it ends, the next one can start."""
 
 import contextlib
 import os
@@ -48,7 +48,7 @@ def test_a_second_run_in_a_folder_is_refused_and_the_first_is_named(tiny_shards,
                 train(tiny_shards, tmp_path / "run", max_steps=3, **how)
         after = {path: path.stat().st_mtime_ns for path in before}
         assert after == before
-        assert gm.lm.evaluate(tmp_path / "run", tiny_shards).num_tokens  # whoever only reads needs no lock
+        assert gm.lm.evaluate(tmp_path / "run", tiny_shards).num_tokens  # reading needs no lock
 
 
 def test_the_lock_of_a_killed_process_is_free(tiny_shards, tmp_path):
@@ -111,11 +111,11 @@ def test_a_lock_file_with_nonsense_in_it_is_taken_over(tmp_path):
 
 
 def test_a_failed_start_leaves_no_empty_folder(tiny_shards, tmp_path):
-    with pytest.raises(gm.CheckpointError, match="there is no such folder"):
+    with pytest.raises(gm.CheckpointError, match="no such folder"):
         train(tiny_shards, tmp_path / "run", init_from=str(tmp_path / "nowhere"))
     assert not (tmp_path / "run").exists()
     (tmp_path / "mine").mkdir()
-    with pytest.raises(gm.CheckpointError, match="there is no such folder"):
+    with pytest.raises(gm.CheckpointError, match="no such folder"):
         train(tiny_shards, tmp_path / "mine", init_from=str(tmp_path / "nowhere"))
     assert list((tmp_path / "mine").iterdir()) == []
 

@@ -111,7 +111,7 @@ def test_a_checkpoint_that_could_not_be_read_again_is_not_written(tmp_path):
 
 
 def test_buffers_that_are_nan_are_not_saved(tmp_path):
-    with pytest.raises(NotFiniteError, match="'mean' holds NaN"):
+    with pytest.raises(NotFiniteError, match="'mean' contains NaN"):
         write_checkpoint(tmp_path, {"step": 1}, {"model.safetensors": {"mean": torch.tensor([math.nan])}})
 
 
@@ -199,9 +199,9 @@ def tiny_run(tiny_shards, tmp_path_factory):
         ({"batch_size": 0}, "batch_size=0"),
         ({"batch_size": -1}, "batch_size=-1"),
         ({"batch_size": 2.5}, "batch_size=2.5"),
-        ({"limit_batches": 2.5}, "limit_batches=2.5: pass a whole number, or a fraction between 0 and 1"),
-        ({"limit_batches": -1}, "limit_batches=-1: pass a whole number"),
-        ({"limit_batches": math.nan}, "limit_batches=nan"),
+        ({"limit_batches": 2.5}, "or a fraction between 0 and 1, got 2.5"),
+        ({"limit_batches": -1}, "limit_batches must be a whole number >= 0"),
+        ({"limit_batches": math.nan}, "between 0 and 1, got nan"),
     ],
 )
 def test_evaluate_refuses_numbers_under_the_names_they_were_passed_by(option, message, tiny_run, tiny_shards):
@@ -220,7 +220,7 @@ def test_evaluate_closes_the_data_it_has_read(tiny_run, tiny_shards, monkeypatch
 @pytest.mark.parametrize("device", ["cuda", "cuda:1"])
 def test_a_gpu_that_is_not_there_is_named_with_what_to_pass(device, tiny_run, tiny_shards, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    message = rf"device='{device}': torch finds none here. Pass device='cpu'."
+    message = rf"device='{device}' is not available to torch on this machine. Pass device='cpu'."
     with pytest.raises(OptionError, match=message):
         gm.lm.generate(tiny_run, "the", device=device)
     with pytest.raises(OptionError, match=message):

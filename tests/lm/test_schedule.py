@@ -1,4 +1,4 @@
-"""The learning rate of every step, against its closed forms, and schedules of a user's own."""
+"""Learning rate of every step compared with closed forms, and registered schedules."""
 
 import itertools
 import math
@@ -83,11 +83,11 @@ def test_after_the_peak_it_never_rises(shape):
     [
         ({"step": -1}, "step=-1 is negative"),
         ({"total_steps": 0}, "total_steps=0 is too small"),
-        ({"warmup_steps": 11}, "warmup_steps=11 is more than the 10 steps of the run. Pass warmup_steps=0.02, a share"),
+        ({"warmup_steps": 11}, "warmup_steps=11 is more than the 10 steps of the run. Pass warmup_steps=0.02, a frac"),
         ({"warmup_steps": -1}, "warmup_steps=-1"),
         ({"shape": "linear"}, "shape='linear' is not known. Pass one of 'cosine', 'wsd', 'constant'"),
-        ({"final_fraction": 1.5}, "final_fraction=1.5 is not a fraction"),
-        ({"decay_fraction": -0.1}, "decay_fraction=-0.1 is not a fraction"),
+        ({"final_fraction": 1.5}, "final_fraction=1.5 is out of range"),
+        ({"decay_fraction": -0.1}, "decay_fraction=-0.1 is out of range"),
     ],
 )
 def test_bad_options_are_named(options, message):
@@ -108,12 +108,12 @@ def test_a_warm_up_longer_than_the_run_says_what_to_pass():
         check_schedule(700, 500)
 
 
-# Schedules of a user's own
+# Registered schedules
 
 
 @pytest.fixture
 def schedules(monkeypatch):
-    """The registry; what a test adds is gone after it."""
+    """The registry, restored after each test."""
     monkeypatch.setattr(SCHEDULES, "_entries", dict(SCHEDULES._entries))
     return SCHEDULES
 
@@ -148,7 +148,7 @@ def test_a_name_that_is_taken_is_refused_unless_it_is_to_be_replaced(schedules):
     register_schedule("mine", inverse_sqrt)
     register_schedule("mine", inverse_sqrt)
     for name in ("mine", "cosine"):
-        with pytest.raises(gm.OptionError, match=f"schedule '{name}' is there already.*overwrite=True"):
+        with pytest.raises(gm.OptionError, match=f"schedule '{name}' already exists.*overwrite=True"):
             register_schedule(name, lambda step: 1.0)
     register_schedule("cosine", lambda step: 0.5, overwrite=True)
     assert rates(3) == [1.5] * 3
@@ -156,11 +156,11 @@ def test_a_name_that_is_taken_is_refused_unless_it_is_to_be_replaced(schedules):
 
 @pytest.mark.parametrize("name", ["", "Mine", "my schedule", "1st", "-x", "a.b", None])
 def test_a_name_that_is_no_name_is_refused(schedules, name):
-    with pytest.raises(gm.OptionError, match=r"cannot be the name of a schedule. Pass one of lowercase letters"):
+    with pytest.raises(gm.OptionError, match=r"is not a valid name of a schedule. Use lowercase letters"):
         register_schedule(name, inverse_sqrt)
     assert list(schedules) == [*SHAPES]
 
 
 def test_only_functions_are_schedules(schedules):
-    with pytest.raises(gm.OptionError, match=r"a float was passed. Pass a function"):
+    with pytest.raises(gm.OptionError, match=r"is a float. Pass a function"):
         register_schedule("half", 0.5)

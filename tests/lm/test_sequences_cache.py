@@ -1,4 +1,4 @@
-"""The cache: made once, whole or not at all, and made again when it is damaged or the input is another."""
+"""The cache: built once, atomically, and rebuilt when it is damaged or the input changes."""
 
 import os
 import signal
@@ -51,7 +51,7 @@ def entries(folder):
 
 
 def was_made(data):
-    return any("read once" in message for message in data.messages)
+    return any("converted to a cache" in message for message in data.messages)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -63,7 +63,7 @@ def test_a_second_run_reads_the_cache_and_not_the_input(tmp_path, kind, monkeypa
     assert was_made(first) and not was_made(second)
     assert content(first) == content(second) and first.identity == second.identity
     assert first.embedding_dim == second.embedding_dim and first.vocab_size == second.vocab_size
-    # Another limit of length is no other cache.
+    # Another maximum length uses the same cache.
     assert opened(path, kind, tmp_path / "cache", max_sequence_length=2).train.lengths_N.max() == 2
 
 
@@ -137,7 +137,7 @@ def test_a_place_that_cannot_be_written_to_names_the_option(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_error_leaves_nothing_behind(tmp_path, kind, monkeypatch):
+def test_an_error_leaves_no_files(tmp_path, kind, monkeypatch):
     path, folder = write(tmp_path / "a.parquet", kind), tmp_path / "cache"
 
     def full(*_, **__):
@@ -167,7 +167,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error_and_not_cached(tmp_pat
 
 # Several processes, and processes that are killed
 
-# Children of one process that has everything imported already: at least as many of them, in less time.
+# Children of one process that has imported everything already, which starts them faster.
 SCRIPT = """
     import os, random, signal, sys, time
     import pyarrow.parquet
@@ -180,7 +180,7 @@ SCRIPT = """
         if number:
             return number
         data = open_sequences(path, cache_dir=folder, val_fraction=0.1, **named)
-        os.write(1, f"{data.identity} {any('read once' in message for message in data.messages)}\\n".encode())
+        os.write(1, f"{data.identity} {any('to a cache' in message for message in data.messages)}\\n".encode())
         os._exit(0)
 
     if task == "together":
@@ -229,7 +229,7 @@ def test_processes_that_are_killed_at_any_moment_do_no_harm(tmp_path, saved_toke
 
 
 @linux
-def test_who_waits_for_another_process_can_be_interrupted(tmp_path, saved_tokenizer):
+def test_waiting_for_another_process_can_be_interrupted(tmp_path, saved_tokenizer):
     path, folder = write(tmp_path / "a.parquet", "tokens"), tmp_path / "cache"
     opened(path, "tokens", folder)
     (entry,) = entries(folder)

@@ -1,4 +1,4 @@
-"""Buckets and order: little padding, every sequence at most once an epoch, whoever asks for it."""
+"""Buckets and order: little padding, every sequence at most once per epoch, for any number of ranks."""
 
 import itertools
 import time
@@ -43,7 +43,7 @@ def test_bounds_never_exceed_the_longest_that_a_model_takes():
 def test_fewer_lengths_than_buckets_have_a_bucket_each():
     assert choose_bounds(np.array([8, 8, 16]), longest=1000) == [8, 16]
     assert choose_bounds(np.array([5]), longest=1000) == [8]
-    assert choose_bounds(np.array([1]), longest=1000) == [1]  # one vector a document
+    assert choose_bounds(np.array([1]), longest=1000) == [1]  # one vector per document
     assert choose_bounds(np.array([1, 2, 3, 4, 5]), longest=3000) == [1, 2, 4, 8]
 
 
@@ -184,7 +184,7 @@ def test_tokens_and_padding_are_counted_without_reading():
     data.close()
 
 
-def test_ten_million_documents_are_planned_in_a_moment():
+def test_ten_million_documents_are_planned_quickly():
     source = Numbered(story_lengths(10_000_000))
     began = time.perf_counter()
     data = dataset(source, batch_size=64, max_sequence_length=1000)
@@ -234,11 +234,11 @@ def test_fewer_sequences_than_a_batch_can_be_validated_on():
 # Bad input
 
 
-def test_fewer_sequences_than_one_unit_are_an_error_that_says_so():
+def test_fewer_sequences_than_one_unit_are_an_error():
     data = dataset(Numbered([5, 9, 4]), batch_size=2)
     data.batch(0)
     for call in (data.batch, data.tokens_in_step):
-        with pytest.raises(gm.TrainingError, match=r"there are 3 sequences, and one micro-batch .* takes 4\. Pass"):
+        with pytest.raises(gm.TrainingError, match=r"there are 3 sequences, but one micro-batch .* needs 4\. Pass"):
             call(0, world_size=2)
     with pytest.raises(gm.TrainingError, match="smaller batch_size"):
         data.steps_per_epoch(world_size=2)
@@ -263,7 +263,7 @@ def test_bad_options_are_named(options, message):
 
 
 def test_no_sequences_at_all():
-    with pytest.raises(gm.TrainingError, match="there is no sequence"):
+    with pytest.raises(gm.TrainingError, match="there are no sequences"):
         dataset(Numbered([]))
 
 
@@ -271,8 +271,8 @@ def test_no_sequences_at_all():
     ("call", "message"),
     [
         ({"step": -1}, "step=-1 is negative"),
-        ({"step": 0, "rank": 2, "world_size": 2}, "rank=2 is not among world_size=2"),
-        ({"step": 0, "micro_step": 1}, "micro_step=1 is not among num_micro_steps=1"),
+        ({"step": 0, "rank": 2, "world_size": 2}, "rank=2 is out of range for world_size=2"),
+        ({"step": 0, "micro_step": 1}, "micro_step=1 is out of range for num_micro_steps=1"),
     ],
 )
 def test_steps_and_ranks_that_do_not_exist(call, message):

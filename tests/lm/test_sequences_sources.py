@@ -32,7 +32,7 @@ def write(path, **columns):
 
 @pytest.fixture
 def opened(tmp_path):
-    """open_sequences with a cache of this test alone, and all sequences in train."""
+    """open_sequences with a cache for this test, and all sequences in train."""
 
     def call(data, **options):
         return open_sequences(data, **{"cache_dir": tmp_path / "cache", "val_fraction": 0.0, **options})
@@ -83,7 +83,7 @@ def test_shards_without_a_validation_split_have_none(tmp_path):
     assert open_sequences(build_shards(tmp_path / "s", val=False)).val is None
 
 
-def test_an_index_that_runs_backwards_is_told(tmp_path):
+def test_an_index_that_runs_backwards_is_reported(tmp_path):
     folder = build_shards(tmp_path / "s")
     path = folder / gm.Shards(folder).manifest.splits["train"].shards[0].index
     ends = np.fromfile(path, "<i8")
@@ -119,7 +119,7 @@ def test_the_same_text_through_shards_and_through_parquet_gives_the_same_batches
     )
     one = open_sequences(tmp_path / "s")
     two = opened(path, tokenizer=tok, val_fraction=0.2, seed=3)
-    assert two.from_parquet and any("null and were left out: 1." in message for message in two.messages)
+    assert two.from_parquet and any("skipped null rows: 1." in message for message in two.messages)
     assert one.identity == two.identity and one.vocab_size == two.vocab_size
     assert one.train.source_bytes == two.train.source_bytes
     for a, b in ((one.train, two.train), (one.val, two.val)):
@@ -140,7 +140,7 @@ def test_text_may_come_from_several_files_and_another_column_and_a_saved_tokeniz
         assert found.val is None
 
 
-def test_a_tokenizer_without_end_of_text_is_told(tmp_path, opened):
+def test_a_tokenizer_without_end_of_text_is_reported(tmp_path, opened):
     path = write(tmp_path / "a.parquet", text=texts(10))
     tok = gm.train_tokenizer([" ".join(texts(10))], vocab_size=280, progress=None, special_tokens=())
     found = opened(path, tokenizer=tok)
@@ -182,10 +182,10 @@ def test_null_and_empty_rows_are_left_out_and_counted_and_ids_are_cut(tmp_path, 
     found = opened(path, max_sequence_length=2)
     assert sequences(found.train) == [[1, 2], [4]]
     assert found.messages[1:] == [
-        "rows that are null and were left out: 2.",
-        "rows that are empty and were left out: 1.",
+        "skipped null rows: 2.",
+        "skipped empty rows: 1.",
     ]
-    assert sequences(opened(path).train) == [[1, 2, 3], [4]]  # the cache has them whole
+    assert sequences(opened(path).train) == [[1, 2, 3], [4]]  # the cache has them untruncated
 
 
 def test_ids_are_checked_against_the_tokenizer_that_is_given(tmp_path, opened):
@@ -226,7 +226,7 @@ def test_every_type_of_sequence_of_vectors_is_read(tmp_path, opened, number, inn
 
 
 @pytest.mark.parametrize("fixed", [True, False])
-def test_one_vector_a_row_is_a_sequence_of_one(tmp_path, opened, fixed):
+def test_one_vector_per_row_is_a_sequence_of_one(tmp_path, opened, fixed):
     rows = [[float(i), -1.5] for i in range(20)]
     type = pa.list_(pa.float32(), 2) if fixed else pa.list_(pa.float32())
     found = opened(write(tmp_path / "a.parquet", e=pa.array(rows, type)), embedding_columns=["e"])
@@ -281,21 +281,21 @@ def test_nothing_chosen_for_validation_is_no_validation(tmp_path, opened):
         (pa.array([[1], [2, -3]]), {}, r"row 1: id -3 is negative"),
         (pa.array([[1], [2, None]]), {}, r"row 1: a number is null"),
         (pa.array([[1]] * 9 + [[2**31]]), {}, r"row 9: id 2147483648 is not below"),
-        (pa.array([[1.5]]), {}, r"is of type list<.*double.*>, and only lists of whole numbers are"),
-        (pa.array(["text"]), {}, r"is of type string, and only lists"),
-        (pa.array([[[1.0, 2.0]], [[1.0]]]), {"v": 1}, r"row 1: a vector of 1 numbers, and others have 2"),
-        (pa.array([[[1.0]] * 5, [[1.0], [1.0, 2.0]]]), {"v": 1}, r"row 1: a vector of 2 numbers, and others have 1"),
+        (pa.array([[1.5]]), {}, r"has type list<.*double.*>. Pass a column of lists of integers"),
+        (pa.array(["text"]), {}, r"has type string. Pass a column of lists"),
+        (pa.array([[[1.0, 2.0]], [[1.0]]]), {"v": 1}, r"row 1: a vector has 1 numbers, but others have 2"),
+        (pa.array([[[1.0]] * 5, [[1.0], [1.0, 2.0]]]), {"v": 1}, r"row 1: a vector has 2 numbers, but others have 1"),
         (pa.array([None, [[1.0], None]]), {"v": 1}, r"row 1: a vector is null"),
         (pa.array([[[1.0, None]]]), {"v": 1}, r"row 0: a number is null"),
         (pa.array([[[1.0]] * 3, [[0.0], [float("nan")]]]), {"v": 1}, r"row 1: nan is not finite"),
         (pa.array([[1.0], [float("inf")]]), {"v": 1}, r"row 1: inf is not finite"),
-        (pa.array([[1.0], [1e300]]), {"v": 1}, r"row 1: 1e\+300 is not finite as a number of 32 bits"),
-        (pa.array([[1.0], []]), {"v": 1}, r"row 1: a vector of 0 numbers, and others have 1"),
-        (pa.array([[[]]], pa.list_(pa.list_(pa.float32()))), {"v": 1}, r"row 0: a vector of 0 numbers\."),
-        (pa.array([[1]]), {"v": 1}, r"is of type list<.*int64.*>, and only lists of floating-point numbers"),
+        (pa.array([[1.0], [1e300]]), {"v": 1}, r"row 1: 1e\+300 is not finite in float32"),
+        (pa.array([[1.0], []]), {"v": 1}, r"row 1: a vector has 0 numbers, but others have 1"),
+        (pa.array([[[]]], pa.list_(pa.list_(pa.float32()))), {"v": 1}, r"row 0: a vector is empty\."),
+        (pa.array([[1]]), {"v": 1}, r"has type list<.*int64.*>. Pass a column of lists of floating-point numbers"),
     ],
 )
-def test_values_that_cannot_be_learnt_are_named_with_file_and_row(tmp_path, opened, column, options, message):
+def test_invalid_values_are_named_with_file_and_row(tmp_path, opened, column, options, message):
     path = write(tmp_path / "bad.parquet", x=column)
     named = {"embedding_columns": "x"} if options else {"tokens_column": "x"}
     with pytest.raises(gm.CorpusError, match=rf"bad\.parquet: column 'x'.*{message}"):
@@ -303,7 +303,7 @@ def test_values_that_cannot_be_learnt_are_named_with_file_and_row(tmp_path, open
     assert not list((tmp_path / "cache").glob("*sequences-*[!k]"))  # only the lock is left
 
 
-def test_rows_are_counted_in_the_file_also_behind_nulls_and_row_groups(tmp_path, opened):
+def test_row_numbers_count_nulls_and_earlier_row_groups(tmp_path, opened):
     path = write(tmp_path / "a.parquet", tokens=pa.array([[1], None, []] * 20 + [[1, -1]], pa.list_(pa.int32())))
     with pytest.raises(gm.CorpusError, match="row 60: id -1 is negative"):
         opened(path)
@@ -315,7 +315,7 @@ def test_columns_of_another_length_or_dimension_in_a_later_file_are_found(tmp_pa
         opened(path, embedding_columns="a,b")
     other = write(tmp_path / "b.parquet", a=[[[1.0, 2.0]]])
     with pytest.raises(
-        gm.CorpusError, match=r"b\.parquet: column 'a', row 0: a vector of 2 numbers, and others have 1"
+        gm.CorpusError, match=r"b\.parquet: column 'a', row 0: a vector has 2 numbers, but others have 1"
     ):
         opened([path, other], embedding_columns="a")
 
@@ -362,9 +362,9 @@ def test_a_flipped_byte_of_a_page_is_found_where_the_file_has_checksums(tmp_path
 
 @pytest.mark.parametrize(
     ("rows", "message"),
-    [([], "there is no sequence in column 'tokens'"), ([None, []], "null rows: 1, empty ones: 1")],
+    [([], "column 'tokens' has no sequences"), ([None, []], "null rows: 1, empty rows: 1")],
 )
-def test_nothing_to_train_on_is_told(tmp_path, opened, rows, message):
+def test_nothing_to_train_on_is_reported(tmp_path, opened, rows, message):
     with pytest.raises(gm.EmptyCorpusError, match=message):
         opened(write(tmp_path / "a.parquet", tokens=pa.array(rows, pa.list_(pa.int32()))))
 
@@ -372,10 +372,10 @@ def test_nothing_to_train_on_is_told(tmp_path, opened, rows, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"text_column": "a", "tokens_column": "b"}, "text_column='a' and tokens_column='b': a sequence is one of"),
-        ({"embedding_columns": "a,,b"}, "a name is missing or there twice"),
-        ({"embedding_columns": ["a", "a"]}, "a name is missing or there twice"),
-        ({"embedding_columns": []}, "a name is missing"),
+        ({"text_column": "a", "tokens_column": "b"}, "text_column='a' and tokens_column='b' cannot be combined"),
+        ({"embedding_columns": "a,,b"}, "a column name is empty or repeated"),
+        ({"embedding_columns": ["a", "a"]}, "a column name is empty or repeated"),
+        ({"embedding_columns": []}, "a column name is empty"),
         ({"val_fraction": 1.0}, "val_fraction=1.0 is out of range"),
         ({"seed": None}, "seed=None is a NoneType"),
     ],
@@ -387,11 +387,11 @@ def test_bad_options_are_named(tmp_path, opened, options, message):
 
 
 def test_columns_and_another_tokenizer_are_refused_for_shards(tiny_shards):
-    with pytest.raises(gm.OptionError, match="tokens_column='ids' is for Parquet files, and the data are shards"):
+    with pytest.raises(gm.OptionError, match="tokens_column='ids' applies to Parquet files, but the data are shards"):
         open_sequences(tiny_shards, tokens_column="ids")
     assert open_sequences(tiny_shards, tokenizer=tokenizer()).vocab_size == 300
     other = gm.train_tokenizer([" ".join(texts(9))], vocab_size=270, special_tokens=["<|endoftext|>"], progress=None)
-    with pytest.raises(gm.OptionError, match="not the one that made the shards"):
+    with pytest.raises(gm.OptionError, match="the shards were made with another tokenizer"):
         open_sequences(tiny_shards, tokenizer=other)
 
 

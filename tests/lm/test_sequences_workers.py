@@ -1,4 +1,4 @@
-"""Workers: the same batches for any number of them, no orphans, and an error where one is due."""
+"""Workers: the same batches for any number of workers, no orphans, and errors that reach the run."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def test_batches_are_the_same_for_any_number_of_workers_and_in_any_order(num_wor
                 assert same(data.batch(step, rank=rank, world_size=2), alone.batch(step, rank=rank, world_size=2))
 
 
-def test_workers_read_shards_and_validation_goes_on_beside_them(tiny_shards):
+def test_workers_read_shards_while_validation_runs(tiny_shards):
     source = ShardSequences(gm.Shards(tiny_shards), max_sequence_length=40)
     with dataset(source) as alone, dataset(source, num_workers=2, prefetch_factor=3, pin_memory=False) as data:
         for step in range(10):
@@ -52,11 +52,11 @@ def test_the_generator_of_the_model_is_not_touched():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_more_workers_than_cores_are_cut_down_and_told():
+def test_more_workers_than_cores_are_reduced_and_reported():
     cores = usable_cores()
     data = dataset(num_workers=cores + 3)
     assert data.num_workers == cores
-    assert data.messages == [f"num_workers={cores + 3} is more than the {cores} cores here: {cores} workers read."]
+    assert data.messages == [f"num_workers={cores + 3} is more than the {cores} cores: using {cores} workers."]
     assert dataset(num_workers=cores).messages == []
 
 
@@ -111,11 +111,11 @@ def test_a_worker_that_dies_is_an_error_that_names_the_remedies_and_nothing_else
     (worker,) = set(children()) - before
     os.kill(worker, signal.SIGKILL)
     wait_until(lambda: not is_running(worker), 10)
-    time.sleep(0.2)  # nothing is raised here
-    with pytest.raises(gm.TrainingError, match=r"a worker .* has died.*/dev/shm.*--shm-size.*num_workers=0"):
+    time.sleep(0.2)  # no error is raised here
+    with pytest.raises(gm.TrainingError, match=r"a data worker died.*/dev/shm.*--shm-size.*num_workers=0"):
         for step in range(1, 20):
             data.batch(step)
-    assert same(data.batch(5), dataset().batch(5))  # others are started
+    assert same(data.batch(5), dataset().batch(5))  # new workers are started
     data.close()
 
 
@@ -134,7 +134,7 @@ def test_an_error_of_reading_is_raised_as_it_is(num_workers):
 
 
 class Nosy(Numbered):
-    """Sequences that say whether Ctrl-C is left alone and CUDA was not woken up where they are read."""
+    """Sequences that encode whether the worker ignores Ctrl-C and has not initialized CUDA."""
 
     def read(self, index):
         quiet = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
@@ -201,7 +201,7 @@ def test_no_worker_outlives_the_run(tiny_shards, tmp_path, method, number):
     (tmp_path / "run.py").write_text(RUN)
     arguments = [sys.executable, tmp_path / "run.py", tiny_shards, method, "stay"]
     run = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    run.stdout.readline()  # the workers are there
+    run.stdout.readline()  # the workers have started
     processes = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
     group = [process for process in processes if session_of(process) == run.pid]
     assert len(group) >= 1 + min(2, usable_cores())

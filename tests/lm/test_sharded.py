@@ -1,4 +1,4 @@
-"""Weights in parts: what several processes do together is what one does alone, bit-exact or to rounding.
+"""Sharded weights: several processes give the same results as one, bit-exactly or up to rounding.
 
 The checks are in sharded_checks.py. They run once in two and once in three processes, which take seconds to start; the
 tests judge what each process answered. The three also read what the two have saved, and what one has.
@@ -33,7 +33,7 @@ SIZES = (2, 3)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The folder of all checks, with a checkpoint of one process in it."""
+    """The folder of all checks, with a checkpoint written by one process."""
     folder = tmp_path_factory.mktemp("sharded")
     (folder / "saved-by-1").mkdir()
     model = sharded_checks.new_model()
@@ -68,7 +68,7 @@ def size(request):
 
 
 def answers(folder, size, check):
-    """What the processes answered, the first one first."""
+    """Return the results of the processes, in order of rank."""
     return [json.loads((folder / f"answer-{size}-{rank}.json").read_text())[check] for rank in range(size)]
 
 
@@ -136,7 +136,7 @@ def test_one_process_reads_the_parts_of_several_to_the_bit(folder, size):
 
 
 def test_no_process_writes_the_rows_of_another(folder, size):
-    """The parts together are as large as the tensors, but for headers: nothing is there twice."""
+    """Except for headers, the parts together are as large as the tensors: nothing is stored twice."""
     there = find_checkpoint(folder / f"saved-by-{size}")
     parts = [load_file(path) for path in there.glob("model.part-*")]
     whole = read_tensors(there, "model.safetensors", read_state(there))
@@ -156,7 +156,7 @@ def test_a_full_disk_of_one_process_is_the_error_of_all(folder, size, check):
 def test_weights_that_are_not_finite_in_one_process_are_refused_by_all(folder, size):
     for answer in answers(folder, size, "failures"):
         kind, message, _ = answer["not finite"]
-        assert kind == "NotFiniteError" and "'stacked' holds NaN" in message
+        assert kind == "NotFiniteError" and "'stacked' contains NaN" in message
 
 
 def test_a_save_that_failed_leaves_the_checkpoint_before_and_nothing_else(folder, size):
@@ -171,8 +171,8 @@ def test_a_damaged_part_is_named_by_all_processes(folder, size):
     for answer in answers(folder, size, "failures"):
         kind, message, _ = answer["damaged"]
         assert kind == "CheckpointError"
-        assert f"model.part-{size:05d}-of-{size:05d}.safetensors: its checksum does not fit" in message
-        assert "to use the one before, step-000000" in message
+        assert f"model.part-{size:05d}-of-{size:05d}.safetensors: checksum mismatch" in message
+        assert "to use the previous one, step-000000" in message
 
 
 def test_parts_become_one_file_that_is_the_same_as_that_of_one_process(folder, size):
@@ -203,7 +203,7 @@ def test_a_sharded_model_in_bf16_has_the_curve_of_one_in_one_piece(folder, size)
     for answer in answers(folder, size, "bf16"):
         whole, sharded = answer["curves"]
         assert sharded == pytest.approx(whole, abs=2e-3)
-        assert whole[-1] < whole[0] - 0.5  # it learns, so that the curve says something
+        assert whole[-1] < whole[0] - 0.5  # the model learns, so the comparison is meaningful
 
 
 # Runs

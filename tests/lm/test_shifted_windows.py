@@ -1,4 +1,4 @@
-"""shift_windows: every epoch but the first cuts the tokens into windows at another offset."""
+"""shift_windows: every epoch after the first cuts the tokens into windows at another offset."""
 
 import json
 
@@ -95,7 +95,7 @@ def test_two_ranks_share_the_shifted_windows_of_one():
 
 
 def without_option(run):
-    """Make the checkpoints of a run look as those of a version that had no such option."""
+    """Change the checkpoints of a run to those of a version without this option."""
     for path in [run / "config.json", *run.glob("checkpoints/*/state.json")]:
         content = json.loads(path.read_text())
         content.get("config", content).pop("shift_windows")

@@ -1,4 +1,4 @@
-"""What a run checks and reports before its first step: where its weights come from, its context, its conversations."""
+"""Checks and messages before the first step: source of the weights, context length, conversations."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ def test_a_long_context_of_a_hugging_face_folder_is_reported_with_its_option(
     run = {"max_steps": 1, "batch_size": 1, "device": "cpu", "progress": "jsonl", "val_fraction": 0.0, **options}
     run |= {"conversations": True, "tokenizer": str(tmp_path / "tokenizer.json"), "init_from": str(tmp_path / "base")}
     gm.lm.train(chats, out=tmp_path / "run", **run)
-    assert capsys.readouterr().err.count(f"context_length={length}, as in") == is_reported
+    assert capsys.readouterr().err.count(f"context_length={length}, from") == is_reported
 
 
 def test_several_files_of_conversations_are_read_one_after_the_other(tmp_path):

@@ -1,4 +1,4 @@
-"""Streams of texts that are written at once: when each ends, errors, threads, and heirs of the GPT."""
+"""Streams of texts generated at once: the end of each, errors, threads, and subclasses of the GPT."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tokenizer():
 
 
 class Counter(GPT):
-    """Of "a" it writes "bcd…" without end, of "x" "yz" and the end of the text; it counts its steps."""
+    """Continues "a" with "bcd…" endlessly and "x" with "yz" and the end of text; counts its steps."""
 
     def __init__(self):
         super().__init__(CONFIG)

@@ -1,4 +1,4 @@
-"""The trainer: what a run leaves behind, what it tells, and how it ends when something goes wrong."""
+"""The trainer: files of a run, its messages, and its errors."""
 
 import gc
 import json
@@ -98,18 +98,18 @@ def test_checkpoints_are_the_latest_and_the_best(tiny_shards, tmp_path):
 
 def test_without_a_validation_split_it_says_so_and_trains(tmp_path):
     shards = build_shards(tmp_path / "shards", val=False)
-    told = []
-    result = train(shards, tmp_path / "run", max_steps=3, progress=told.append)
+    reported = []
+    result = train(shards, tmp_path / "run", max_steps=3, progress=reported.append)
     assert (result.val_loss, result.bits_per_byte) == (None, None)
-    assert any("no validation split" in record.get("message", "") for record in told)
+    assert any("no validation split" in record.get("message", "") for record in reported)
 
 
 def test_a_validation_split_shorter_than_a_window_is_told_and_left_out(tmp_path):
     shards = build_shards(tmp_path / "shards", number=400)
-    told = []
-    result = train(shards, tmp_path / "run", max_steps=1, context_length=1000, batch_size=1, progress=told.append)
+    reported = []
+    result = train(shards, tmp_path / "run", max_steps=1, context_length=1000, batch_size=1, progress=reported.append)
     assert result.val_loss is None
-    assert any("no validation: in the validation split there are" in record.get("message", "") for record in told)
+    assert any("no validation: in the validation split there are" in record.get("message", "") for record in reported)
 
 
 def test_a_run_that_left_no_checkpoint_leaves_no_records_to_the_next(tiny_shards, tmp_path):
@@ -127,15 +127,15 @@ def test_options_go_on_top_of_a_config(tiny_shards, tmp_path):
 
 
 def test_auto_precision_is_settled_and_told(tiny_shards, tmp_path):
-    told = []
-    train(tiny_shards, tmp_path / "run", max_steps=1, progress=told.append)
-    assert told[0]["message"] == "precision auto: 32 on cpu."
+    reported = []
+    train(tiny_shards, tmp_path / "run", max_steps=1, progress=reported.append)
+    assert reported[0]["message"] == "precision auto: 32 on cpu."
     assert load_config(tmp_path / "run").precision == "32"
 
 
 def test_a_folder_with_a_run_is_not_touched_without_being_asked(tiny_shards, tmp_path):
     train(tiny_shards, tmp_path / "run", max_steps=2)
-    with pytest.raises(FileExistsError, match=r"its last checkpoint is step-000002.*resume='auto'.*overwrite=True"):
+    with pytest.raises(FileExistsError, match=r"last checkpoint: step-000002.*resume='auto'.*overwrite=True"):
         train(tiny_shards, tmp_path / "run", max_steps=3)
     assert train(tiny_shards, tmp_path / "run", max_steps=3, overwrite=True).num_steps == 3
     with pytest.raises(OptionError, match="exclude each other"):
@@ -144,7 +144,7 @@ def test_a_folder_with_a_run_is_not_touched_without_being_asked(tiny_shards, tmp
         train(tiny_shards, tmp_path / "run", max_steps=3, resume="yes")
 
 
-# Things that go wrong
+# Errors
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoint(tiny_shards, tmp_path, monkeypatch):
@@ -160,7 +160,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoi
 
     monkeypatch.setattr(GPT, "loss", loss)
     with pytest.raises(
-        NotFiniteError, match=r"step 8 is not a number.*step-000005 is the last good.*a lower learning_rate"
+        NotFiniteError, match=r"step 8 is NaN or infinite.*step-000005 is the last good.*a lower learning_rate"
     ):
         train(tiny_shards, tmp_path / "run", checkpoint_interval=5, val_check_interval=0, log_interval=20)
     assert [folder.name for folder in list_checkpoints(tmp_path / "run")] == ["step-000005"]
@@ -182,7 +182,7 @@ def test_out_of_memory_names_what_helps_in_order(tiny_shards, tmp_path, monkeypa
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"device": "cuda", "devices": 64}, "torch finds none here|this machine has")],
+    [({"device": "cuda", "devices": 64}, "torch finds no such device|this machine has")],
 )
 def test_devices_that_are_not_there_are_refused(tiny_shards, tmp_path, options, message):
     with pytest.raises(OptionError, match=message):
@@ -237,7 +237,7 @@ def test_the_garbage_collector_is_off_in_the_loop_and_on_afterwards(tiny_shards,
 
 @pytest.fixture
 def nothing_frozen():
-    """The suite freezes what it has imported; here nothing is, as in a program that never does so."""
+    """Unfreeze the objects that the test suite has frozen, as in a program that never freezes objects."""
     gc.unfreeze()
     yield
     gc.collect()
@@ -253,7 +253,7 @@ def test_objects_that_the_program_has_frozen_stay_frozen(tiny_shards, tmp_path, 
     gc.freeze()
     frozen = gc.get_freeze_count()
     train(tiny_shards, tmp_path / "run", max_steps=1)
-    assert gc.get_freeze_count() > frozen / 2  # some were freed meanwhile
+    assert gc.get_freeze_count() > frozen / 2  # some were freed in the meantime
 
 
 # Random numbers and batches
@@ -287,7 +287,7 @@ def test_auto_batch_finds_the_largest_divisor_that_fits_with_few_trials():
     assert largest_that_fits([1, 2, 4, 8], peak, 150) == 4
     assert largest_that_fits([1], peak, 150) == 1
     assert len(tried) < 15
-    with pytest.raises(TrainingError, match="not even one sequence fits"):
+    with pytest.raises(TrainingError, match="a single sequence does not fit"):
         largest_that_fits([1, 2], peak, 50)
 
 

@@ -1,4 +1,4 @@
-"""The sequence VAE: its loss against closed forms, who sees what, its switches, its sizes."""
+"""The sequence VAE: its loss against closed forms, attention, options against collapse, sizes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_vectors_cost_the_nats_of_a_gaussian_of_variance_1():
     model, batch = make(OF_VECTORS), vectors_of(4)
     z_BZ = torch.randn(1, Z)
     with torch.no_grad():
-        model.head.weight.zero_()  # it expects the bias of the head, whatever it reads
+        model.head.weight.zero_()  # it predicts the bias of the head for every input
     gaussian = torch.distributions.Normal(model.head.bias, torch.ones(E))
     torch.testing.assert_close(
         model.reconstruction_nats(batch, z_BZ)[0], -gaussian.log_prob(batch.vectors_BTE[0]).sum()
@@ -90,7 +90,7 @@ def test_without_a_kl_weight_the_loss_is_the_bound_itself():
 
 
 @pytest.mark.parametrize("switches", [{}, SWITCHES, {**SWITCHES, "free_bits_mode": "dimension"}])
-def test_evaluation_knows_no_switch_but_the_norm_of_mu(switches):
+def test_evaluation_uses_no_switch_but_the_norm_of_mu(switches):
     model, batch = make(**switches), batch_of(12, 5, 9)
     loss, stats = loss_of(model, batch)
     nats = model.reconstruction_nats(batch, stats["z"]).sum() + kl_divergence(stats["mu"], stats["logvar"]).sum()
@@ -107,7 +107,7 @@ def test_a_row_of_nothing_but_padding_counts_for_nothing(kind, mode, training):
         switches["bag_of_words_weight"] = 0.0
     model = make(config, **switches).train(training)
     with torch.no_grad():
-        model.posterior.linear.bias[Z:] = -20  # no noise to speak of: rows draw other numbers when there are more
+        model.posterior.linear.bias[Z:] = -20  # almost no noise, because more rows draw other numbers
     plain, filled = (loss_of(model, each)[1] for each in (batch, with_empty_row(batch)))
     for name in ("loss", "reconstruction", "kl"):
         torch.testing.assert_close(filled[name], plain[name], atol=2e-2, rtol=2e-2)
@@ -130,7 +130,7 @@ def test_a_batch_of_nothing_but_padding_has_the_loss_0_and_no_gradient_but_0(con
     assert all(value.isfinite().all() for value in model.state_dict().values())
 
 
-# Who sees what
+# Attention
 
 
 @pytest.mark.parametrize("injection", INJECTIONS)
@@ -148,7 +148,7 @@ def test_a_row_comes_out_the_same_however_far_it_is_padded_and_whatever_the_othe
 
 
 @pytest.mark.parametrize("injection", INJECTIONS)
-def test_what_stands_on_padding_is_seen_by_nobody(injection):
+def test_the_content_of_padding_has_no_effect(injection):
     model, batch = make(latent_injection=injection), batch_of(7, 4)
     garbage = torch.where(batch.targets_BT == IGNORED, 33, batch.inputs_BT)
     for one, other in zip(model.encode(batch), model.encode(Batch(garbage, batch.targets_BT)), strict=True):
@@ -188,7 +188,7 @@ def test_an_untrained_posterior_is_spread_enough_not_to_be_taken_for_a_collapsed
     model = SequenceVAE(
         VAEConfig(vocab_size=500, max_sequence_length=200, num_layers=2, num_heads=4, d_model=64)
     ).eval()
-    # As in texts of one language, a few tokens are everywhere.
+    # As in texts of one language, a few tokens occur everywhere.
     frequencies_V = 1 / torch.arange(1, 501, dtype=torch.float64)
     for length in (1, 20, 200):
         tokens_BT = torch.multinomial(frequencies_V, 64 * length, replacement=True).view(64, length)
@@ -256,7 +256,7 @@ def test_free_bits_of_a_sequence_and_of_a_dimension_are_what_they_say():
 
 
 @pytest.mark.parametrize("mode", ["total", "dimension"])
-def test_free_bits_raise_the_loss_in_training_and_the_kl_that_is_told_stays_true(mode):
+def test_free_bits_raise_the_loss_in_training_but_not_the_reported_kl(mode):
     plain, free = (make(free_bits=number, free_bits_mode=mode).train() for number in (0.0, 100.0))
     free.load_state_dict(plain.state_dict())
     batch = batch_of(12, 5)
@@ -294,7 +294,7 @@ def test_batch_norm_gives_every_dimension_the_deviation_and_does_not_see_padding
     mu_BZ, _ = model.encode(batch)
     torch.testing.assert_close(mu_BZ[:20].mean(0), torch.zeros(Z), atol=1e-5, rtol=0)
     torch.testing.assert_close(mu_BZ[:20].std(0, unbiased=False), torch.full((Z,), 0.5), atol=1e-3, rtol=0)
-    # KL is then at least scale^2 / 2 in every dimension, whatever the encoder does.
+    # KL is then at least scale^2 / 2 in every dimension, for any encoder.
     assert (kl_divergence(mu_BZ, torch.zeros_like(mu_BZ))[:20].mean(0) > 0.124).all()
 
 
@@ -363,7 +363,7 @@ def test_rows_of_no_token_get_no_probability_no_gradient_and_stay_zero():
     assert max(id for row in ids for id in row) < V
 
 
-# What it says of itself
+# Sizes
 
 
 def test_operations_per_token_count_both_stacks_and_the_head():
@@ -387,8 +387,8 @@ def test_more_tokens_than_the_longest_sequence_are_refused():
         ({"vocab_size": 0}, "vocab_size=0 is too small"),
         ({"embedding_dim": 3}, "vocab_size=70 and embedding_dim=3"),
         ({"vocab_size": None, "embedding_dim": 0}, "embedding_dim=0 is too small"),
-        ({"vocab_size": None, "embedding_dim": 3, "bag_of_words_weight": 1.0}, "bag_of_words_weight is for tokens"),
-        ({"vocab_size": None, "embedding_dim": 3, "tie_embeddings": True}, "tie_embeddings is for tokens"),
+        ({"vocab_size": None, "embedding_dim": 3, "bag_of_words_weight": 1.0}, "bag_of_words_weight applies to tokens"),
+        ({"vocab_size": None, "embedding_dim": 3, "tie_embeddings": True}, "tie_embeddings applies to tokens"),
         ({"num_heads": 3}, "d_model=16 is not a multiple of num_heads=3"),
         ({"latent_dim": 0}, "latent_dim=0 is too small"),
         ({"memory_tokens": 0}, "memory_tokens=0 is too small"),
@@ -396,9 +396,9 @@ def test_more_tokens_than_the_longest_sequence_are_refused():
         ({"max_sequence_length": 0}, "max_sequence_length=0 is too small"),
         ({"latent_injection": "cross"}, "latent_injection='cross' is not known. Pass one of 'memory', 'embedding'"),
         ({"free_bits_mode": "all"}, "free_bits_mode='all' is not known"),
-        ({"word_dropout": 1.0}, "word_dropout=1.0 must lie between 0 and 1"),
-        ({"free_bits": -1.0}, "free_bits=-1.0 must be 0 or greater"),
-        ({"batch_norm_mu": math.nan}, "batch_norm_mu=nan must be 0 or greater"),
+        ({"word_dropout": 1.0}, "word_dropout must be at least 0 and less than 1, got 1.0"),
+        ({"free_bits": -1.0}, "free_bits must be >= 0, got -1.0"),
+        ({"batch_norm_mu": math.nan}, "batch_norm_mu must be >= 0, got nan"),
     ],
 )
 def test_sizes_that_make_no_model_are_refused(changes, message):
@@ -407,7 +407,7 @@ def test_sizes_that_make_no_model_are_refused(changes, message):
 
 
 def test_a_model_needs_a_vocabulary_or_vectors():
-    with pytest.raises(OptionError, match="pass vocab_size for sequences of tokens, or embedding_dim"):
+    with pytest.raises(OptionError, match="Pass vocab_size for sequences of tokens, or embedding_dim"):
         SequenceVAE(dataclasses.replace(CONFIG, vocab_size=None))
 
 
@@ -424,4 +424,4 @@ def test_the_same_seed_gives_the_same_model():
         torch.manual_seed(5)
         states.append(SequenceVAE(dataclasses.replace(CONFIG, **SWITCHES)).state_dict())
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-    assert not any("cos" in name or "sin" in name for name in states[0]), "tables are made anew, not stored"
+    assert not any("cos" in name or "sin" in name for name in states[0]), "tables are computed again, not stored"

@@ -1,4 +1,4 @@
-"""The sequence VAE in other precisions, compiled, and on a GPU: the same loss, and nothing that waits."""
+"""The sequence VAE in other precisions, compiled, and on a GPU: the same loss, and no synchronization."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_word_dropout_and_vectors_compile_in_one_graph(config):
     assert loss.isfinite()
 
 
-def test_another_kl_weight_is_no_reason_to_compile_anew():
+def test_another_kl_weight_does_not_compile_again():
     torch._dynamo.reset()
     counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
     model, batch = make().train(), batch_of(12, 5)
@@ -99,7 +99,7 @@ def test_on_a_gpu_nothing_waits_and_the_loss_is_that_of_the_cpu(config, dtype):
     z_BZ = torch.randn(3, Z)
     expected_B = model.reconstruction_nats(batch, z_BZ)
     model, batch, z_BZ, weight = model.cuda(), batch.to("cuda"), z_BZ.cuda(), torch.tensor(0.5, device="cuda")
-    model.loss(batch, {"kl_weight": weight})[0].backward()  # the first loads kernels, which waits
+    model.loss(batch, {"kl_weight": weight})[0].backward()  # the first call loads kernels, which waits
     torch.cuda.set_sync_debug_mode("error")
     try:
         with torch.autocast("cuda", dtype):
@@ -119,7 +119,7 @@ def test_on_a_gpu_the_compiled_loss_is_the_same(switches):
     torch._dynamo.reset()
     model, batch = make(**switches).cuda().train(), batch_of(12, 5, 9).to("cuda")
     with torch.no_grad():
-        model.posterior.linear.bias[Z:] = -20  # no noise to speak of: compiled, it is drawn otherwise
+        model.posterior.linear.bias[Z:] = -20  # almost no noise, because compiled code draws other numbers
     schedule = {"kl_weight": torch.tensor(0.5, device="cuda")}
     eager, _ = model.loss(batch, schedule)
     compiled, _ = torch.compile(model.loss, fullgraph=True)(batch, schedule)
@@ -140,7 +140,7 @@ def test_the_latent_is_drawn_by_the_generator_of_torch_and_looking_at_it_draws_n
     assert model.training
 
 
-def test_sequences_reckoned_in_parts_cost_the_same(monkeypatch):
+def test_nats_computed_in_parts_are_the_same(monkeypatch):
     model, batch = make(), batch_of(12, 5, 9)
     z_BZ = torch.randn(3, Z)
     whole = model.reconstruction_nats(batch, z_BZ)

@@ -1,4 +1,4 @@
-"""The health of a VAE at the end of a run: alive by default, and a verdict however short the run is."""
+"""The health of a VAE at the end of a run: no collapse by default, and a verdict even for the shortest run."""
 
 import json
 
@@ -30,7 +30,7 @@ def test_a_run_too_short_for_a_look_ends_with_one_and_with_a_picture(shards, tmp
 
 
 def test_the_only_look_of_a_short_run_names_a_collapse(shards, tmp_path):
-    # A weight of 50 makes the posterior the prior within a few steps.
+    # A weight of 50 collapses the posterior to the prior within a few steps.
     forced = {"kl_weight": 50.0, "kl_schedule": "constant", "free_bits": 0.0, "bag_of_words_weight": 0.0}
     train(shards, tmp_path / "run", **VAE, **forced, learning_rate=2e-2, max_steps=60)
     assert [record["step"] for record in records(tmp_path / "run", "posterior")] == [60]
@@ -66,7 +66,7 @@ def bag(**options):
 
 
 def test_latents_that_are_all_the_same_learn_nothing_from_the_frequencies_of_words():
-    # Each row has the same words: what they have in common is counted, and nothing is left to ask of the latents.
+    # Each row has the same words: their frequencies are counted, so there is nothing left for the latents.
     words = bag()
     torch.nn.init.zeros_(words.head.bias)
     targets_BT = torch.tensor([[1, 1, 1, 1, 2, 2, 3, IGNORED]]).expand(64, -1)
@@ -80,7 +80,7 @@ def test_latents_that_are_all_the_same_learn_nothing_from_the_frequencies_of_wor
     assert gradient_BZ.abs().max() > 0.02 * words.head.weight.abs().sum(0).max()
 
 
-def test_the_nats_of_a_bag_are_those_of_counted_frequencies_where_the_latent_says_nothing():
+def test_the_nats_of_a_bag_are_those_of_counted_frequencies_where_the_latent_is_empty():
     words = bag()
     torch.nn.init.zeros_(words.head.bias)
     targets_BT = torch.tensor([[1, 1, 1, 2]])

@@ -1,4 +1,4 @@
-"""From latents to sequences: generation and decoding, and that a tiny model learns to."""
+"""From latents to sequences: generation, decoding, and a tiny model that learns both."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def seeded():
 
 
 @pytest.mark.parametrize("injection", INJECTIONS)
-def test_generation_with_a_cache_takes_the_tokens_of_reckoning_all_anew(injection):
+def test_generation_with_a_cache_gives_the_tokens_of_generation_without(injection):
     model = make(latent_injection=injection)
     z_NZ = torch.randn(3, Z)
     found = model.generate(z_NZ, max_tokens=T, temperature=0)
@@ -73,7 +73,7 @@ def test_vectors_are_decoded_each_after_those_before_it(injection):
     found = model.decode_vectors(z_NZ, 5)
     assert found.shape == (2, 5, E)
     targets = torch.zeros(2, 5, dtype=torch.int64)
-    # What it expects of a sequence, and the sequence, are then the same: it costs nothing beyond the constant.
+    # The prediction then equals the sequence, so it costs only the constant.
     nats_B = model.reconstruction_nats(Batch(targets, targets, vectors_BTE=found), z_NZ)
     torch.testing.assert_close(nats_B, torch.full((2,), 5 * E / 2 * math.log(2 * math.pi)), atol=1e-3, rtol=1e-5)
 
@@ -86,13 +86,13 @@ def test_generation_under_autocast_has_a_cache_of_its_type():
 
 
 def test_a_model_of_vectors_makes_no_tokens_and_the_other_way_round():
-    with pytest.raises(OptionError, match="makes vectors, not tokens"):
+    with pytest.raises(OptionError, match="generates vectors, not tokens"):
         make(OF_VECTORS).generate(torch.randn(1, Z), max_tokens=3)
-    with pytest.raises(OptionError, match="makes tokens, not vectors"):
+    with pytest.raises(OptionError, match="generates tokens, not vectors"):
         make().decode_vectors(torch.randn(1, Z), 3)
     with pytest.raises(OptionError, match=r"length=13 is out of range\. Pass 1 to 12"):
         make(OF_VECTORS).decode_vectors(torch.randn(1, Z), 13)
-    with pytest.raises(OptionError, match="takes sequences of vectors, and the batch has none"):
+    with pytest.raises(OptionError, match="takes sequences of vectors, but the batch has no vectors"):
         make(OF_VECTORS).loss(batch_of(3), {})
 
 

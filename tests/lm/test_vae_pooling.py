@@ -1,4 +1,4 @@
-"""What the posterior is made of: the pooled stream of the encoder and, past it, the pooled embeddings."""
+"""The inputs of the posterior: the pooled stream of the encoder and the pooled embeddings."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ KINDS = [(CONFIG, batch_of), (OF_VECTORS, vectors_of)]
 
 
 def spread(mu_BZ):
-    """The variance of mu over the sequences, in the mean of the dimensions."""
+    """The variance of mu over the sequences, averaged over the dimensions."""
     return mu_BZ.var(0).mean().item()
 
 
 def forget_sequences(model):
-    """Give every sequence the same stream, as an encoder does that has moved far in its first steps."""
+    """Give every sequence the same stream, as an encoder does after large first steps."""
     with torch.no_grad():
         model.encoder_norm.weight.zero_()
 
@@ -112,7 +112,7 @@ def test_latents_stay_different_through_the_first_steps_whatever_the_batch(batch
         )
         model = SequenceVAE(config).train()
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95))
-        # Tokens as frequent as words are: a few make most of every sequence.
+        # Token frequencies like those of words: a few make up most of every sequence.
         frequencies_V = 1 / torch.arange(1.0, 301)
         sequences = frequencies_V.expand(64, -1).multinomial(24 * 21, replacement=True).view(64, 21, 24)
         for step in range(20):

@@ -1,4 +1,4 @@
-"""Training the sequence VAE: resume to the bit, a monitor that changes nothing, collapse told and cured."""
+"""Training the sequence VAE: bit-exact resuming, a monitor that changes nothing, collapse detected and cured."""
 
 import contextlib
 import dataclasses
@@ -218,8 +218,8 @@ def test_what_was_said_goes_before_fast_detection(shards, tmp_path, options, exp
     ("options", "message"),
     [
         ({"embedding_dim": 7}, "embedding_dim=7, and the data has tokens"),
-        ({"val_fraction": 0.3}, "val_fraction=0.3 is for Parquet files"),
-        ({"kl_warmup_steps": float("nan")}, "kl_warmup_steps=nan: pass a whole number"),
+        ({"val_fraction": 0.3}, "val_fraction=0.3 applies to Parquet files"),
+        ({"kl_warmup_steps": float("nan")}, "kl_warmup_steps must be a whole number"),
         ({"text_column": "text"}, "text_column"),
     ],
 )
@@ -230,12 +230,12 @@ def test_an_option_that_would_do_nothing_is_refused(shards, tmp_path, options, m
 
 def test_no_document_for_validation_is_told_with_the_option_that_helps(parquet, tmp_path):
     train_vae(parquet, tmp_path / "run", **from_parquet(parquet, val_fraction=0.0, max_steps=1, num_workers=0))
-    assert "larger val_fraction" in events(tmp_path / "run", "fell into validation")[0]["message"]
+    assert "larger val_fraction" in events(tmp_path / "run", "chosen for validation")[0]["message"]
 
 
 def test_few_sequences_for_a_batch_norm_are_told(shards, tmp_path):
     train_vae(shards, tmp_path / "run", max_steps=1, batch_norm_mu=0.5)
-    assert events(tmp_path / "run", "4 sequences at once are few")
+    assert events(tmp_path / "run", "batch_size=4 is too small for a reliable mean")
 
 
 def test_a_column_that_is_not_there_is_told_by_the_option_of_this_command(parquet, tmp_path):
@@ -319,7 +319,7 @@ def test_a_run_can_begin_with_the_weights_of_another(shards, tmp_path):
 def test_a_switch_that_brings_a_weight_can_be_turned_on_for_weights_that_lack_it(shards, tmp_path):
     train_vae(shards, tmp_path / "first", max_steps=2)
     train_vae(shards, tmp_path / "second", max_steps=2, word_dropout=0.5, init_from=str(tmp_path / "first"))
-    assert "but for unknown_D" in events(tmp_path / "second", "starting with the weights")[0]["message"]
+    assert "except unknown_D" in events(tmp_path / "second", "starting with the weights")[0]["message"]
 
 
 def test_a_run_does_not_go_on_with_other_data_or_another_weight_of_kl(shards, parquet, tmp_path):
@@ -388,12 +388,12 @@ def events(run, part):
     return [record for record in records(run, "event") if part in record["message"]]
 
 
-def test_a_forced_collapse_is_told_within_two_windows_and_names_the_remedy(collapsed):
+def test_a_forced_collapse_is_detected_within_two_windows_and_names_the_remedy(collapsed):
     dead = [record["step"] for record in records(collapsed, "posterior") if record["mutual_information"] < 0.2]
-    told = events(collapsed, "posterior collapse")
-    assert told
-    assert told[0]["step"] <= dead[0] + 2 * COLLAPSING["window_size"]
-    assert "free_bits=" in told[0]["message"]
+    alarms = events(collapsed, "posterior collapse")
+    assert alarms
+    assert alarms[0]["step"] <= dead[0] + 2 * COLLAPSING["window_size"]
+    assert "free_bits=" in alarms[0]["message"]
     assert events(collapsed, "recovered") == []
 
 

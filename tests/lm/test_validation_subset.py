@@ -19,7 +19,7 @@ SUBSETS = [1, 7, 24, 61, NUM_SEQUENCES]
 
 
 class Bigram(torch.nn.Module):
-    """Predicts a target from the input at its place: a loss that depends on every token, and on nothing drawn."""
+    """Predicts each target from the input at its position: the loss depends on every token, without randomness."""
 
     def __init__(self, vocab_size=NUM_SEQUENCES * 4 + 1):
         super().__init__()
@@ -50,7 +50,7 @@ KINDS = [windows, documents, padded_documents]
 
 
 def rows_of(data, rank=0, world_size=1, **subset):
-    """The sequences that count, as tuples of inputs and targets."""
+    """Return the sequences that count, as tuples of inputs and targets."""
     found = []
     for batch in data.validation_batches(rank=rank, world_size=world_size, **subset):
         assert batch.inputs_BT.shape[0] == data.batch_size
@@ -62,7 +62,7 @@ def rows_of(data, rank=0, world_size=1, **subset):
 
 
 def loss_of(data, world_size, **subset):
-    """The loss and the tokens of a validation, the sums of all ranks added up as several devices do."""
+    """Return the loss and tokens of a validation, with the sums of all ranks added as several devices do."""
     module, sums = LossModule(Bigram()), []
 
     def add(total):

@@ -1,4 +1,4 @@
-"""Loggers: the numbers of metrics.jsonl in TensorBoard, CSV files, Weights & Biases, and loggers that users pass."""
+"""Loggers: the numbers of metrics.jsonl in TensorBoard, CSV files, Weights & Biases and user loggers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHORT = {"max_steps": 8, "checkpoint_interval": 4, "val_check_interval": 4, "log
 
 
 class Recording:
-    """A logger of a user: not of Lightning, with its methods."""
+    """A user-defined logger with the methods of Lightning's loggers."""
 
     def __init__(self, fail_at=None):
         self.metrics, self.hyperparams, self.finalized, self._fail_at = [], None, 0, fail_at
@@ -105,10 +105,10 @@ def test_one_logger_need_not_be_in_a_list(tiny_shards, tmp_path):
 def test_a_logger_that_fails_is_left_out_with_one_message_and_the_run_ends_well(tiny_shards, tmp_path):
     failing, other = Recording(fail_at=4), Recording()
     result = train(tiny_shards, tmp_path / "run", loggers=[failing, other], **SHORT)
-    told = [record["message"] for record in read_records(tmp_path / "run") if record["kind"] == "event"]
+    reported = [record["message"] for record in read_records(tmp_path / "run") if record["kind"] == "event"]
     assert result.num_steps == 8
-    assert [message for message in told if "left out" in message] == [
-        "the logger Recording failed and is left out from here on: the server is gone. metrics.jsonl has all records."
+    assert [message for message in reported if "no longer used" in message] == [
+        "the logger Recording failed and is no longer used: the server is gone. metrics.jsonl has all records."
     ]
     assert [step for step, _ in failing.metrics] == [2]
     assert {step for step, _ in other.metrics} == {2, 4, 6, 8}
@@ -125,12 +125,12 @@ def test_a_logger_that_cannot_be_opened_or_closed_does_not_end_the_run(tiny_shar
 
     assert train(tiny_shards, tmp_path / "run", loggers=[Shut(), Stuck()], **SHORT).num_steps == 8
     messages = [record.get("message", "") for record in read_records(tmp_path / "run")]
-    assert any("Shut failed and is left out from here on: no key" in message for message in messages)
+    assert any("Shut failed and is no longer used: no key" in message for message in messages)
 
 
 @pytest.mark.parametrize("wrong", ["csv", CSVLogger, 7, [None]])
 def test_what_is_no_logger_is_refused_before_anything_is_written(tiny_shards, tmp_path, wrong):
-    with pytest.raises(TypeError, match="is no logger of Lightning"):
+    with pytest.raises(TypeError, match="is not a Lightning logger"):
         train(tiny_shards, tmp_path / "run", loggers=wrong, **SHORT)
     assert not (tmp_path / "run").exists()
 
@@ -138,7 +138,7 @@ def test_what_is_no_logger_is_refused_before_anything_is_written(tiny_shards, tm
 @pytest.mark.parametrize("method", ["log_metrics", "log_hyperparams", "save", "finalize"])
 def test_a_logger_that_lacks_a_method_which_a_run_calls_is_refused(method):
     others = {name: getattr(Recording, name) for name in dir(Recording) if not name.startswith("_") and name != method}
-    with pytest.raises(TypeError, match="which is no logger of Lightning"):
+    with pytest.raises(TypeError, match="which is not a Lightning logger"):
         check_loggers(type("Partial", (), others)())
 
 

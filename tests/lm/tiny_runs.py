@@ -1,4 +1,4 @@
-"""A tiny folder of shards and a tiny model: what the tests of training start from."""
+"""A tiny folder of shards and a tiny model for the tests of training."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def train(shards, out, *, progress=None, resume="never", overwrite=False, **opti
 
 
 class Crash(Exception):
-    """Stands for anything that ends a process."""
+    """Stands in for any failure of a process."""
 
 
 def crash_at(step):
-    """A progress function that fails once the run has come to `step`."""
+    """Return a progress function that raises when the run reaches `step`."""
 
     def show(record):
         if record["kind"] == "train" and record["step"] >= step:
@@ -75,7 +75,7 @@ def crash_at(step):
 
 
 def records(run, kind):
-    """The records of a kind, without what depends on the clock."""
+    """Return the records of a kind, without values that depend on time."""
     timed = ("seconds", "tokens_per_second", "mfu", "mfu_matmul", "data_wait", "memory_bytes")
     lines = (Path(run) / "metrics.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
@@ -83,7 +83,7 @@ def records(run, kind):
 
 
 def tensors(run, step, file="model.safetensors"):
-    """The tensors of a checkpoint, also of one in parts."""
+    """Return the tensors of a checkpoint, in one file or in parts."""
     from gristmill.lm.training.checkpoint import read_state, read_tensors
 
     folder = Path(run) / "checkpoints" / f"step-{step:06d}"
@@ -91,7 +91,7 @@ def tensors(run, step, file="model.safetensors"):
 
 
 def assert_same_run(one, other, step):
-    """Weights, optimizer and all recorded numbers are equal to the bit."""
+    """Check that weights, optimizer and all recorded numbers are identical."""
     for file in ("model.safetensors", "optimizer.safetensors"):
         a, b = tensors(one, step, file), tensors(other, step, file)
         assert a.keys() == b.keys()

@@ -1,4 +1,4 @@
-"""A tiny sequence VAE and batches for it: what its tests start from."""
+"""A tiny sequence VAE and batches for its tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gristmill.lm.models.vae.options import VAEConfig
 torch.set_num_threads(1)
 
 V, T, E, Z = 70, 12, 5, 6
-# Without any switch, so that a test is about those it turns on.
+# All options are off, so that a test turns on only those it tests.
 PLAIN = {"free_bits": 0.0, "free_bits_mode": "total"}
 SIZES = {"vocab_size": V, "max_sequence_length": T, "num_layers": 2, "num_heads": 2, "d_model": 16, "latent_dim": Z}
 CONFIG = VAEConfig(**SIZES, **PLAIN)

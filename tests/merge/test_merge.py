@@ -1,4 +1,4 @@
-"""merge: the merges of the core are those of the naive algorithm, one by one, under every tie-break."""
+"""merge: the merges of the core equal those of the naive algorithm, for every tie-break."""
 
 from __future__ import annotations
 

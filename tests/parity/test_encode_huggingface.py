@@ -1,4 +1,4 @@
-"""Parity with Hugging Face `tokenizers`: the same ids, for published vocabularies and for those only they have."""
+"""Parity with Hugging Face `tokenizers`: the same ids, for published vocabularies and Hugging Face layouts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXTS = [
 
 
 def huggingface(vocabulary: Vocabulary, pattern: str, *, ignore_merges: bool = False):
-    """The `tokenizers.Tokenizer` of a vocabulary, put together from their parts."""
+    """The `tokenizers.Tokenizer` of a vocabulary, built from its components."""
     tokens = vocabulary.tokens
     merges = [
         (published.written(tokens[left]), published.written(tokens[right])) for left, right, _ in vocabulary.merges
@@ -51,7 +51,7 @@ def test_ids_are_those_of_tokenizers(name):
 
 
 def random_vocabulary(source: random.Random, *, num_merges: int, whole_pieces: bool) -> Vocabulary:
-    """Ids in no order, bytes as Hugging Face numbers them, several merges for one token, tokens that no merge makes."""
+    """Unordered ids, Hugging Face's byte ids, several merges for one token, tokens that no merge creates."""
     ids = list(range(600))
     source.shuffle(ids)
     id_of = {bytes([byte]): ids.pop() for byte in HUGGINGFACE_BYTE_ORDER}

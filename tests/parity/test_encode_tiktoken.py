@@ -1,4 +1,4 @@
-"""Parity with tiktoken under published vocabularies: the same ids for real, multilingual, random and hostile text."""
+"""Parity with tiktoken for published vocabularies: the same ids for real, multilingual, random and hostile text."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def both(request):
 
 
 def random_tokens(encoding, seed, num_tokens):
-    """Tokens of the vocabulary at random: text that merges in ways no corpus has shown."""
+    """Return random tokens of the vocabulary, joined: text that merges in unusual ways."""
     source = random.Random(seed)
     ids = source.choices(range(encoding.max_token_value - 1000), k=num_tokens)
     return b"".join(token for token in map(encoding.decode_single_token_bytes, ids)).decode("utf-8", "ignore")
@@ -81,7 +81,7 @@ def test_a_character_of_every_kind_beside_every_other(both):
 
 
 def test_every_code_point_has_the_ids_of_tiktoken(both):
-    # Of those that Python knows: the newest letters are letters only to whoever has the newest tables.
+    # Only characters that Python knows: other Unicode tables may not have the newest letters.
     ours, theirs = both
     codes = [code for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Co", "Cs")]
     text = "".join(f"{chr(code)}a{chr(code)}{chr(code)} {chr(code)}\n" for code in codes)
@@ -143,7 +143,7 @@ def test_specials_follow_the_rules_of_tiktoken(both):
 
 @pytest.mark.parametrize("name", published.NAMES)
 def test_bytes_that_are_no_utf8_are_encoded_piece_by_piece_as_the_ranks_say(name):
-    # tiktoken takes no such text; its rule does.
+    # tiktoken does not accept such text, but its rule applies.
     ours, table = published.tokenizer(name), published.ranks(name)
     source = random.Random(11)
     texts = [random_text(seed, 400) for seed in range(5)]
@@ -162,7 +162,7 @@ print(digest_of_all())
 
 
 def digest_of_all() -> str:
-    """One digest of the ids of many texts, valid and not, under cl100k and o200k."""
+    """Return one digest of the ids of many texts, valid and invalid, for cl100k and o200k."""
     digest = hashlib.sha256()
     for name in ("cl100k", "o200k"):
         tok = published.tokenizer(name)

@@ -1,4 +1,4 @@
-"""Parity with Hugging Face `tokenizers`: merges under tie_break="huggingface", and ids."""
+"""Parity with Hugging Face `tokenizers`: merges with tie_break="huggingface", and ids."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from texts import STORY, random_story, random_text
 tokenizers = pytest.importorskip("tokenizers")
 
 DOCUMENTS = [STORY, *(random_story(seed, 400) for seed in range(5)), random_text(1, 800, invalid=False).decode()]
-# ByteLevel's own expression is the release of GPT-2's; the others are given to it.
+# ByteLevel has the expression of GPT-2's release; the others are passed to it.
 PATTERNS = ["gpt2", "llama3", "nanochat", "qwen2", "o200k", "whitespace"]
 CHARACTER_OF = {byte: chr(0x100 + i) for i, byte in enumerate(HUGGINGFACE_BYTE_ORDER[188:])} | {
     byte: chr(byte) for byte in HUGGINGFACE_BYTE_ORDER[:188]
@@ -77,7 +77,7 @@ def test_runs_of_one_letter_overlap_as_they_do_in_tokenizers():
 
 
 def test_special_tokens_shift_ids_but_no_merge():
-    # theirs come first and are no boundaries in training, so they get the documents between the specials
+    # Hugging Face's special tokens come first and are not boundaries in training, so it gets the documents between them
     text = "<s>".join(DOCUMENTS)
     ours = gm.train_tokenizer([text], vocab_size=502, special_tokens=["<s>", "</s>"], tie_break="huggingface")
     theirs = train_huggingface(DOCUMENTS, 502, "gpt2", special_tokens=["<s>", "</s>"])
@@ -85,7 +85,7 @@ def test_special_tokens_shift_ids_but_no_merge():
 
 
 def test_a_bound_on_the_length_of_tokens_skips_the_same_pairs():
-    # Theirs is exclusive and counts the UTF-8 bytes of the characters that stand for bytes, so: ASCII without spaces.
+    # Hugging Face's limit is exclusive and counts the UTF-8 bytes of its byte alphabet, hence ASCII without spaces.
     documents = [word for word in " ".join(DOCUMENTS[1:6]).split() if word.isascii()]
     ours = gm.train_tokenizer(
         iter(documents), vocab_size=310, max_token_bytes=4, tie_break="huggingface", special_tokens=()

@@ -1,4 +1,4 @@
-"""Parity with rustbpe: merges under tie_break="smallest-ids"."""
+"""Parity with rustbpe: merges with tie_break="smallest-ids"."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_vocabulary_is_that_of_rustbpe(pattern, vocab_size):
 
 
 def test_the_vocabulary_of_a_custom_pattern_is_that_of_rustbpe():
-    # the expression rustbpe uses when none is given: cl100k without its end-of-text rule
+    # the expression rustbpe uses by default: cl100k without its end-of-text rule
     pattern = (
         r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
     )

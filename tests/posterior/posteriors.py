@@ -1,4 +1,4 @@
-"""Posteriors whose figures are known, and loops that show them to a monitor."""
+"""Posteriors with known metrics, and loops that pass them to a monitor."""
 
 import math
 
@@ -16,7 +16,7 @@ def gaussian_posteriors(num, latent_dim, *, spread, width, seed=0):
 
 
 def batches(num_steps, *, batch_size=4, latent_dim=3, seed=0):
-    """The posteriors of so many steps, all different."""
+    """The posteriors of this many steps, all different."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(num_steps):
         mu, logvar, z = torch.randn(3, batch_size, latent_dim, generator=generator)
@@ -24,20 +24,20 @@ def batches(num_steps, *, batch_size=4, latent_dim=3, seed=0):
 
 
 def squared(z):
-    """Nats of a sequence that some decoder might give."""
+    """Nats per sequence of a made-up decoder."""
     return z.square().sum(1)
 
 
 def quiet_monitor(*args, **options):
-    """A monitor whose messages are in its list `told`."""
-    told = []
-    monitor = PosteriorMetricsMonitor(*args, **{"tell": told.append, **options})
-    monitor.told = told
+    """A monitor whose messages are in its list `messages`."""
+    messages = []
+    monitor = PosteriorMetricsMonitor(*args, **{"tell": messages.append, **options})
+    monitor.messages = messages
     return monitor
 
 
 def metrics(step, **figures):
-    """Figures of a healthy posterior, but for those given."""
+    """Metrics of a healthy posterior, except for those given."""
     healthy = {
         "num_samples": 200,
         "kl": 6.0,

@@ -1,4 +1,4 @@
-"""Alarms: when they are raised and cleared, and what they say."""
+"""Alarms: when they are raised and cleared, and their messages."""
 
 import json
 import re
@@ -19,7 +19,7 @@ NO_GAP = {"gap_shuffled": None}
 
 
 def changes(*figures):
-    """What changes at each of the looks with these figures, as "+collapse" or "-collapse"."""
+    """The changes at each measurement with these metrics, as "+collapse" or "-collapse"."""
     alarms = Alarms()
     sign = {"raised": "+", "cleared": "-"}
     return [
@@ -104,7 +104,7 @@ def test_every_message_names_its_figure_and_the_options_that_help_in_their_order
         "prior": ["kl_weight", "kl_schedule='linear'", "free_bits", "latent_dim"],
     }
     figures = {"collapse": "0.01 nats", "few_units": "2 of 30 units", "ignored": "0.05 nats", "prior": "20.0 nats"}
-    assert {*options, "not_finite"} == set(KINDS)  # which has no figure
+    assert {*options, "not_finite"} == set(KINDS)  # which has no metric
     for kind, bad in BAD:
         alarms = Alarms("options")
         alarms.look(metrics(1, **bad))
@@ -136,9 +136,9 @@ def test_general_advice_names_what_to_do_in_the_order_of_the_options():
             "batch norm",
             "more slowly",
         ],
-        "few_units": ["free bits of 0.1 nats per dimension", "batch norm", "cyclical", "hidden", "8 latent dimensions"],
-        "ignored": ["word dropout", "words of a sequence from its latents", "per dimension", "weight of the KL"],
-        "prior": ["weight of the KL (1 is the evidence bound)", "linear", "fewer free bits", "latent dimensions"],
+        "few_units": ["free bits of 0.1 nats per dimension", "batch norm", "cyclical", "hiding", "8 latent dimensions"],
+        "ignored": ["word dropout", "words of a sequence from its latents", "per dimension", "KL weight"],
+        "prior": ["KL weight (1 is the evidence lower bound)", "linear", "fewer free bits", "latent dimensions"],
     }
     for kind, bad in BAD:
         alarms = Alarms("general")
@@ -149,7 +149,7 @@ def test_general_advice_names_what_to_do_in_the_order_of_the_options():
         assert places == sorted(places)
 
 
-def test_alarms_go_on_from_their_state():
+def test_alarms_resume_from_their_state():
     alarms, again = Alarms(), Alarms()
     for step in (1, 2, 3):
         alarms.look(metrics(step, **COLLAPSED))

@@ -1,4 +1,4 @@
-"""The picture: made by one process at a time, while training goes on."""
+"""The plot: drawn by one process at a time, while training continues."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from posterior.posteriors import batches, metrics, quiet_monitor, squared
 
 
 class Process:
-    """Stands in for a process that draws: it ends when it is told to."""
+    """Replaces a process that draws: it ends when the test says so."""
 
     started: ClassVar = []
 
@@ -51,11 +51,11 @@ def steps_in(folder):
     return [record["step"] for record in read_figures(folder / "posterior.jsonl")]
 
 
-def test_a_picture_and_its_figures_lie_in_the_folder(tmp_path):
+def test_a_picture_and_its_figures_are_in_the_folder(tmp_path):
     folder = tmp_path / "new" / "folder"
     monitor = updated(quiet_monitor(2, 10, 2, gap_interval=2, plot_folder=folder), 30)
     monitor.close()
-    assert monitor.told == []
+    assert monitor.messages == []
     data = (folder / "posterior.png").read_bytes()
     width, height = struct.unpack(">II", data[16:24])
     assert data.startswith(b"\x89PNG\r\n") and width > 1200 and height > 800
@@ -66,15 +66,15 @@ def test_a_picture_and_its_figures_lie_in_the_folder(tmp_path):
 
 def test_never_more_than_one_process_and_training_waits_for_none(tmp_path, processes):
     monitor = updated(quiet_monitor(1, 5, 1, plot_folder=tmp_path), 30)
-    assert len(processes) == 1  # it has not ended, and 30 steps went by
+    assert len(processes) == 1  # it has not ended, 30 steps later
     processes[0].returncode = 0
     updated(monitor, 1, first=31)
-    assert len(processes) == 2  # what was due meanwhile
+    assert len(processes) == 2  # the plot that became due meanwhile
     processes[1].returncode = 0
     updated(monitor, 2, first=32)
     assert len(processes) == 2
     monitor.close()
-    assert len(processes) == 3  # with the last figures
+    assert len(processes) == 3  # with the last metrics
 
 
 def test_without_a_folder_nothing_is_written_or_started(tmp_path, processes, monkeypatch):
@@ -84,7 +84,7 @@ def test_without_a_folder_nothing_is_written_or_started(tmp_path, processes, mon
 
 
 @pytest.mark.parametrize(("status", "words"), [(3, "pip install 'gristmill[report]'"), (1, "To see why, run")])
-def test_a_picture_that_cannot_be_drawn_is_told_once_and_figures_are_kept(tmp_path, processes, status, words):
+def test_a_picture_that_cannot_be_drawn_is_reported_once_and_figures_are_kept(tmp_path, processes, status, words):
     monitor = quiet_monitor(1, 1, 1, plot_folder=tmp_path)
     for step in range(1, 6):
         updated(monitor, 1, first=step)
@@ -92,11 +92,11 @@ def test_a_picture_that_cannot_be_drawn_is_told_once_and_figures_are_kept(tmp_pa
             process.returncode = status
     monitor.close()
     assert len(processes) == 1
-    assert len(monitor.told) == 1 and words in monitor.told[0]
+    assert len(monitor.messages) == 1 and words in monitor.messages[0]
     assert steps_in(tmp_path) == [1, 2, 3, 4, 5]
 
 
-def test_a_full_disk_is_told_once_and_training_goes_on(tmp_path, processes, monkeypatch):
+def test_a_full_disk_is_reported_once_and_training_continues(tmp_path, processes, monkeypatch):
     def fail(*args, **options):
         raise OSError(28, "No space left on device")
 
@@ -104,7 +104,7 @@ def test_a_full_disk_is_told_once_and_training_goes_on(tmp_path, processes, monk
     monitor = updated(quiet_monitor(1, 1, 1, plot_folder=tmp_path), 5)
     monitor.close()
     assert len(monitor.history) == 5
-    assert len(monitor.told) == 1 and "No space left" in monitor.told[0]
+    assert len(monitor.messages) == 1 and "No space left" in monitor.messages[0]
 
 
 def test_a_new_run_forgets_the_figures_of_an_old_one_and_a_resumed_one_those_beyond_its_step(tmp_path, processes):

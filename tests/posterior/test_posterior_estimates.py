@@ -24,7 +24,7 @@ def test_mutual_information_of_a_gaussian_channel_is_its_closed_form(latent_dim,
     assert abs(found.mean().item() - known) < max(0.01 * known, 3 * found.std().item() / math.sqrt(6))
 
 
-def test_a_collapsed_posterior_has_no_mutual_information_wherever_it_lies():
+def test_a_collapsed_posterior_has_no_mutual_information_at_any_mean():
     for centre, logvar in ((0.0, 0.0), (3.0, -4.0), (1e3, -9.0)):
         mu = torch.full((500, 16), centre)
         z = mu + math.exp(logvar / 2) * torch.randn(500, 16, generator=torch.Generator().manual_seed(0))
@@ -90,7 +90,7 @@ def test_kl_is_that_of_torch_and_has_no_rounding_near_zero():
 def test_active_units_are_those_whose_mean_varies_not_those_that_cost_kl():
     generator = torch.Generator().manual_seed(0)
     mu = torch.randn(2000, 4, generator=generator) * torch.tensor([0.0, 0.05, 0.3, 1.0])
-    mu[:, 0] = 7.0  # a large KL that says nothing about x
+    mu[:, 0] = 7.0  # a large KL without information about x
     assert active_units(mu, 0.01).item() == 2
     assert active_units(mu, 0.2).item() == 1
     assert math.isnan(active_units(mu[:1], 0.01).item())
@@ -102,7 +102,7 @@ def test_the_floor_of_the_aggregated_kl_is_exact_for_a_gaussian_and_knows_no_cap
     known = 32 * (variance - 1 - math.log(variance))
     assert aggregated_kl_floor(mu, logvar).item() == pytest.approx(known, rel=0.05)
     kl = kl_per_dimension(mu, logvar).sum() - mutual_information(mu, logvar, z)
-    assert kl.item() > 1.5 * known  # the mutual information is capped, and what is left of the KL too large
+    assert kl.item() > 1.5 * known  # the mutual information is capped, so the rest of the KL is too large
 
 
 def test_a_good_aggregated_posterior_has_a_floor_near_zero():

@@ -1,4 +1,4 @@
-"""How sure the monitor is of a gap that it measured on few sequences."""
+"""The error of a gap that the monitor measured on few sequences."""
 
 import pytest
 import torch
@@ -8,14 +8,14 @@ from gristmill.posterior.estimates import mean_error
 
 
 @pytest.mark.parametrize("num_values", [2, 3, 4, 8, 12, 13, 64])
-def test_the_truth_lies_within_two_errors_in_95_of_100_cases_however_few_the_values(num_values):
+def test_the_truth_is_within_two_errors_in_95_of_100_cases_however_few_the_values(num_values):
     values = torch.randn(4000, num_values, generator=torch.Generator().manual_seed(0)).double()
     within = [row.mean().abs() <= 2 * mean_error(row) for row in values]
     assert 0.93 < sum(within) / 4000 < 0.97
 
 
 def last_alarms(gaps):
-    """The alarms of a run of one look, in which wrong latents cost the decoder so many nats in each sequence."""
+    """The alarms of a run of one measurement, in which wrong latents cost the decoder these nats in each sequence."""
     messages = []
     monitor = PosteriorMetricsMonitor(1, 0, 20, last_step=20, gap_interval=1, tell=messages.append)
     generator = torch.Generator().manual_seed(0)

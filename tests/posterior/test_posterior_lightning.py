@@ -14,7 +14,7 @@ PosteriorMetricsCallback = pytest.importorskip("gristmill.posterior").PosteriorM
 
 
 class Module(pytorch_lightning.LightningModule):
-    """A small autoencoder. `gives` says where its posterior is found."""
+    """A small autoencoder. `gives` selects where its posterior is found."""
 
     def __init__(self, gives="outputs"):
         super().__init__()
@@ -45,7 +45,7 @@ class Module(pytorch_lightning.LightningModule):
 
 
 class Logger(pytorch_lightning.loggers.logger.DummyLogger):
-    """Keeps what it is given."""
+    """Keeps the metrics it is given."""
 
     def __init__(self):
         super().__init__()
@@ -97,7 +97,9 @@ def test_it_finds_the_posterior_that_the_module_keeps():
 
 
 def test_a_module_without_a_posterior_is_an_error_that_says_what_to_return():
-    with pytest.raises(gristmill.OptionError, match=r"no mu and logvar to watch. Return \{\"loss\": loss, \"mu\": mu"):
+    with pytest.raises(
+        gristmill.OptionError, match=r"so mu and logvar are missing. Return \{\"loss\": loss, \"mu\": mu"
+    ):
         fit(PosteriorMetricsCallback(update_frequency=1), gives="nothing")
 
 
@@ -115,7 +117,7 @@ def test_with_accumulation_a_step_is_a_step_of_the_optimizer():
     assert [(metrics.step, metrics.num_samples) for metrics in callback.monitor.history] == [(4, 32), (8, 32)]
 
 
-def test_a_resumed_fit_goes_on_with_the_same_window(tmp_path):
+def test_a_resumed_fit_continues_with_the_same_window(tmp_path):
     whole, first, second = (PosteriorMetricsCallback(quiet_monitor(4, 0, 4)) for _ in range(3))
     fit(whole, max_steps=12)
     trainer, _, _ = fit(first, max_steps=6)
@@ -126,5 +128,5 @@ def test_a_resumed_fit_goes_on_with_the_same_window(tmp_path):
 
 
 def test_a_monitor_and_options_for_one_are_too_much():
-    with pytest.raises(gristmill.OptionError, match="both a monitor and options for one: seed"):
+    with pytest.raises(gristmill.OptionError, match=r"cannot be combined with options of a monitor \(seed\)"):
         PosteriorMetricsCallback(quiet_monitor(), seed=1)

@@ -1,4 +1,4 @@
-"""A linear VAE, whose optimum is known: a unit for every eigenvalue of the data's covariance above the noise."""
+"""A linear VAE, whose optimum is known: one unit per eigenvalue of the data's covariance above the noise."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def test_a_linear_vae_has_an_active_unit_for_every_eigenvalue_above_the_noise(no
     last = monitor.flush()[-1]
     assert last.active_units == last.active_units_strict == num_active
     assert [alarm.kind for alarm in monitor.alarms] == (["collapse"] if num_active == 0 else [])
-    # In the optimum the aggregated posterior is the prior, and each unit holds 1/2 ln(eigenvalue / noise) nats.
+    # At the optimum, the aggregated posterior is the prior, and each unit carries 1/2 ln(eigenvalue / noise) nats.
     held = sum(0.5 * torch.tensor(value / noise).log().item() for value in EIGENVALUES[:num_active])
     assert last.mutual_information == pytest.approx(held, rel=0.1, abs=0.05)
     assert abs(last.aggregated_kl) < 0.35

@@ -10,7 +10,7 @@ from gristmill.posterior.window import Window
 
 
 def rows_of(step, number):
-    """The posteriors of a step, every number of which says where it is from."""
+    """The posteriors of a step; every number identifies its origin."""
     base = torch.arange(number).float()[:, None] + 100 * step
     return base.repeat(1, 2), base + 0.25 + torch.zeros(1, 2), base + 0.5 + torch.zeros(1, 2), float(step)
 
@@ -52,7 +52,7 @@ def test_nothing_is_allocated_before_the_first_row():
 def test_another_number_of_dimensions_is_an_error_that_names_both():
     window = Window(num_steps=5, capacity=10)
     window.add(1, *[torch.zeros(2, 3)] * 3, 0.0)
-    with pytest.raises(gristmill.OptionError, match=r"mu has 4 latent dimensions, and those before had 3"):
+    with pytest.raises(gristmill.OptionError, match=r"mu must have 3 latent dimensions as before, got 4"):
         window.add(2, *[torch.zeros(2, 4)] * 3, 0.0)
 
 

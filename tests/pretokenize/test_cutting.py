@@ -1,4 +1,4 @@
-"""`gm.pretokenize(text)`: the pieces of one text, held against the `regex` module, and every way to call it."""
+"""`gm.pretokenize(text)`: the pieces of one text, compared with the `regex` module, and every way to call it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::gristmill.SlowPatternWarning")
 
 
 def pieces_between(text: str, expression: str, specials: list[str]) -> list[str]:
-    """The plain version: cut at specials, then by the expression."""
+    """The plain version: cut at special tokens, then by the expression."""
     any_special = "|".join(map(re.escape, sorted(specials, key=len, reverse=True))) or "(?!)"
     found = []
     for i, part in enumerate(re.split(f"({any_special})", text)):
@@ -54,7 +54,7 @@ def test_invalid_bytes_are_characters_of_their_own_and_none_is_lost(pattern):
 
 @pytest.mark.parametrize("pattern", NATIVE_PATTERNS)
 def test_pieces_of_every_length_come_back_whole(pattern):
-    # short pieces are remembered by their bytes, zeros included
+    # short pieces are cached by their bytes, including zeros
     words = [letter * length for length in range(1, 40) for letter in "ab\0é"]
     text = " ".join(words + words)
     assert "".join(gm.pretokenize(text, pattern=pattern)) == text

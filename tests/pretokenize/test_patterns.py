@@ -1,4 +1,4 @@
-"""Patterns: their names and definitions, and the native matchers held against the `regex` module."""
+"""Patterns: their names and definitions, and the native matchers compared with the `regex` module."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_qwen2_is_llama3_with_single_digits():
 
 def test_nanochat_is_llama3_with_numbers_of_two_digits():
     assert patterns.CLASSIC["nanochat"] == NATIVE_PATTERNS["llama3"].replace(r"\p{N}{1,3}", r"\p{N}{1,2}")
-    # the expression in nanochat's tokenizer, letter by letter
+    # the exact expression in nanochat's tokenizer
     written = (
         r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,2}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
     )
@@ -77,7 +77,7 @@ def test_a_pattern_error_is_a_value_error_before_any_corpus_is_read():
 
 
 def test_the_user_is_told_once_that_a_pattern_has_no_native_matcher(monkeypatch):
-    monkeypatch.setattr(patterns, "_told", set())
+    monkeypatch.setattr(patterns, "_warned", set())
     for expected in (1, 0):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

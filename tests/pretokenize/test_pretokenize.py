@@ -1,4 +1,4 @@
-"""pretokenize: the native matchers, every kernel of them, held against the `regex` module."""
+"""pretokenize: the native matchers, with every kernel, compared with the `regex` module."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KERNELS = _core.supported_kernels()
 
 
 def regex_ends(data: bytes, pattern: str) -> np.ndarray:
-    """The end of each piece of `data` in bytes, as the `regex` module cuts."""
+    """Return the end of each piece of `data` in bytes, as cut by the `regex` module."""
     text = data.decode("utf-8", "surrogateescape")
     code_points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     widths = 1 + (code_points > 0x7F).astype(np.int64) + (code_points > 0x7FF) + (code_points > 0xFFFF)
@@ -30,7 +30,7 @@ def regex_ends(data: bytes, pattern: str) -> np.ndarray:
 
 
 def assert_same_pieces(data: bytes, pattern: str) -> None:
-    """Every kernel that this machine can run cuts `data` as the `regex` module does."""
+    """Assert that every kernel that this machine can run cuts `data` like the `regex` module."""
     expected = regex_ends(data, pattern)
     for kernel in KERNELS:
         found = _core.find_pieces(data, pattern, kernel)
@@ -62,7 +62,7 @@ def test_pieces_of_random_hostile_text_are_those_of_regex(pattern):
 
 @on_every_pattern
 def test_pieces_of_ordinary_text_are_those_of_regex(pattern):
-    # every shift against the 64 bytes of a SIMD block
+    # every alignment to the 64 bytes of a SIMD block
     for shift in range(70):
         assert_same_pieces(("x" * shift + STORY * 2).encode(), pattern)
 
@@ -100,14 +100,14 @@ def all_code_points() -> list[int]:
 
 @on_every_pattern
 def test_every_code_point_beside_a_letter(pattern):
-    # One letter keeps neighbours apart: what each is in the class table of the core shows in where the cuts fall.
+    # A letter separates the characters, so the cuts show the class of each in the core's table.
     text = "".join(f"a{chr(code)}" for code in all_code_points()).encode()
     assert_same_pieces(text, pattern)
 
 
 @on_every_pattern
 def test_every_assigned_code_point_in_many_contexts(pattern):
-    # The large scripts are uniform inside; every thousandth of them, and their edges by the test above.
+    # The large scripts are uniform inside, so every thousandth character is enough. The test above covers their edges.
     chosen = [
         code
         for code in all_code_points()
@@ -142,7 +142,7 @@ def test_a_text_may_be_cut_at_every_place_that_find_cuts_names(pattern):
 
 
 def test_ordinary_text_can_be_cut_often_under_every_pattern():
-    # else one thread would get all the work
+    # otherwise one thread would get all the work
     for pattern in NATIVE_PATTERNS:
         assert len(_core.find_cuts(STORY.encode(), pattern)) > len(STORY) / 20
 

@@ -23,7 +23,7 @@ on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="look
 
 def is_running(process: int) -> bool:
     with contextlib.suppress(OSError), open(f"/proc/{process}/stat", "rb") as file:  # noqa: PTH123
-        return file.read().rpartition(b")")[2].split()[0] != b"Z"  # nobody may be there to collect it
+        return file.read().rpartition(b")")[2].split()[0] != b"Z"  # a zombie: its parent may not collect it
     return False
 
 
@@ -49,7 +49,7 @@ time.sleep(600)
         assert is_running(worker)
         parent.kill()
     try:
-        for _ in range(600):  # its time limit is that long; an orphan is there until then
+        for _ in range(600):  # its time limit is that long; an orphan would run until then
             if not is_running(worker):
                 return
             time.sleep(0.05)
@@ -75,7 +75,7 @@ def test_the_cpu_time_of_workers_is_counted_while_they_run_and_when_they_have_en
         used = pool.ask(0.5)
         while_it_runs = progress.cpu_seconds() - (time.process_time() - own_before)
     after = progress.cpu_seconds() - (time.process_time() - own_before)
-    clock_tick = 0.05  # the system counts in hundredths of a second
+    clock_tick = 0.05  # the resolution of the system's CPU clock is 0.01 s
     assert while_it_runs - before >= used - clock_tick
     assert after - before >= used - clock_tick
     assert not progress.running_workers

@@ -1,4 +1,4 @@
-"""Properties of encoding that hold for every vocabulary and text, looked for by hypothesis."""
+"""Properties of encoding that hold for every vocabulary and text, tested with hypothesis."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from texts import byte_texts
 
 NUM_BYTES = 256
 
-# Few letters, so that tokens overlap in every way; é and 中 have bytes that are letters to nobody.
+# Few letters, so that tokens overlap in every way. é and 中 have bytes that are not letters.
 units = st.sampled_from([b"a", b"b", b" ", b"\xc3", b"\xa9", "中".encode(), b"\n"])
 tokens = st.lists(units, min_size=2, max_size=6).map(b"".join)
 token_lists = st.lists(tokens, max_size=25, unique=True)
@@ -27,7 +27,7 @@ special_lists = st.lists(
 
 @st.composite
 def rank_tables(draw):
-    """Token -> id in an order that need not be the order of making."""
+    """Return token -> id, not necessarily in the order of the merges."""
     table = [bytes([byte]) for byte in range(NUM_BYTES)] + draw(token_lists)
     order = draw(st.permutations(range(NUM_BYTES - 8, len(table)))) if draw(st.booleans()) else None
     ids = [*range(NUM_BYTES - 8), *order] if order else range(len(table))
@@ -36,7 +36,7 @@ def rank_tables(draw):
 
 @st.composite
 def pair_vocabularies(draw):
-    """Merges of tokens made before, of which several may make the same; perhaps tokens that none makes."""
+    """Return merges of earlier tokens. Several may create the same token, and some tokens may have no merge."""
     id_of = {bytes([byte]): byte for byte in range(NUM_BYTES)}
     made = [b"a", b"b", b" ", b"\xc3", b"\xa9"]
     pairs: dict[tuple[bytes, bytes], None] = {}
@@ -75,7 +75,7 @@ def test_ids_of_ranks_are_those_of_the_rule_of_tiktoken(table, text, pattern):
     rule = encoder.special_rule([], [])
     assert encoder.encode_piece(text) == (published.encode_by_ranks(text, table) if text else [])
     expected = [id for piece in reference.pretokenize(text, pattern) for id in published.encode_by_ranks(piece, table)]
-    for _ in range(2):  # computed, then remembered
+    for _ in range(2):  # computed, then cached
         assert encoder.encode(text, rule) == expected
     assert encoder.decode_list(expected) == text
 
@@ -87,7 +87,7 @@ def test_ids_of_ranks_are_those_of_tiktoken_itself(table, text):
     text = text.decode("utf-8", "ignore")
     theirs = tiktoken.Encoding("any", pat_str=r" ?\S+|\s+", mergeable_ranks=table, special_tokens={})
     encoder = published.encoder_of(Vocabulary.from_ranks(table, {}), None)
-    # No two pieces here but what the expression says, which is as long as it can be.
+    # The expression matches as much as possible, so the text is one piece.
     for word in text.split():
         assert encoder.encode_piece(word.encode()) == theirs.encode_ordinary(word)
 

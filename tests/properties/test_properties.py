@@ -1,4 +1,4 @@
-"""Properties that hold for every input, looked for by hypothesis: exactness, invariance, round trips."""
+"""Properties that hold for every input, tested with hypothesis: exactness, invariance, round trips."""
 
 from __future__ import annotations
 

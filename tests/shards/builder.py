@@ -1,4 +1,4 @@
-"""Folders of shards, built plainly from a layout and a manifest: what the tests of the readers start from."""
+"""Folders of shards, built from a layout and a manifest, for the tests of the readers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def build_folder(
     position=None,
     inputs=(),
 ):
-    """A finished folder of `texts`, and its manifest."""
+    """Make a finished folder of `texts`; return its manifest too."""
     tokenizer = tokenizer or train()
     id = tokenizer.special_tokens[END_OF_TEXT]
     side = position or LAYOUTS[layout].end_of_text
@@ -75,7 +75,7 @@ def write_manifest(folder, manifest):
 
 
 def change_shard(folder, number=0, *, split="train", **changes):
-    """Write the manifest anew with another entry for a shard, its checksum in order."""
+    """Rewrite the manifest with another entry for a shard and a matching checksum."""
     manifest = Manifest.read(folder)
     shards = list(manifest.splits[split].shards)
     shards[number] = dataclasses.replace(shards[number], **changes)
@@ -84,7 +84,7 @@ def change_shard(folder, number=0, *, split="train", **changes):
 
 
 def rehash(folder, number=0, *, split="train"):
-    """Let the manifest say of a shard whatever lies in its files now: a forgery that no checksum finds."""
+    """Make the manifest match the current files of a shard: a forgery that no checksum detects."""
     entry = Manifest.read(folder).splits[split].shards[number]
     data = (Path(folder) / entry.file).read_bytes()
     changes = {"bytes": len(data), "xxh64": xxhash.xxh64_hexdigest(data)}

@@ -1,4 +1,4 @@
-"""Corpora, a tokenizer and the judge that the tests of encoding share."""
+"""Corpora, a tokenizer and an oracle that the tests of encoding share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EOT = "<|endoftext|>"
 
 
 def small_batches(monkeypatch, num_bytes=256, min_stretch=16):
-    """Let readers give batches so small that everything lies across their edges."""
+    """Make batches so small that documents span many of them."""
     monkeypatch.setattr(batches, "BATCH_BYTES", num_bytes)
     monkeypatch.setattr(batches, "MIN_STRETCH_BYTES", min_stretch)
 
@@ -30,7 +30,7 @@ def tokenizer(vocab_size=400, **options) -> Tokenizer:
 
 
 def documents(seed=0, number=40) -> list[bytes]:
-    """Documents of all lengths, some of them empty, equal, or not valid UTF-8; none holds a separator."""
+    """Documents of all lengths, some of them empty, equal, or not valid UTF-8; none contains a separator."""
     source = random.Random(seed)
     texts = []
     for i in range(number):
@@ -55,7 +55,7 @@ def write_jsonl(path: Path, texts) -> Path:
 
 
 def expected_ids(texts, tok: Tokenizer, *, eot=EOT, before=False) -> list[list[int]]:
-    """The judge: each document by itself, with its mark."""
+    """The oracle: each document encoded separately, with its mark."""
     mark = [] if eot is None else [tok.special_tokens[eot]]
     return [mark * before + tok.encode(text, disallowed_special=()) + mark * (not before) for text in texts]
 
@@ -75,6 +75,6 @@ def read_shards(folder, split="train", dtype=np.uint16) -> tuple[list[int], list
 
 
 def digest(folder) -> dict[str, str]:
-    """The SHA-256 of every file in the folder, hidden ones too."""
+    """Return the SHA-256 of every file in the folder, including hidden ones."""
     files = sorted(path for path in Path(folder).iterdir() if path.is_file())
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}

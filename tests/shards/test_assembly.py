@@ -1,4 +1,4 @@
-"""Where shards end, computed from counts of parts, against `SplitWriter`, which decides it while it writes."""
+"""Ends of shards computed from the counts of parts, compared with `SplitWriter`, which decides them while it writes."""
 
 from __future__ import annotations
 

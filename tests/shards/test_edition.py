@@ -1,4 +1,4 @@
-"""Shards that are replaced while somebody has them open: a reader never mixes two corpora."""
+"""Shards that are replaced while a reader has them open: a reader never mixes two corpora."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def folder(tmp_path):
 
 
 def letters(shards):
-    """The letters of all documents that can be read, one by one, and the error of the first that cannot."""
+    """Return the letters of all documents that can be read, one by one, and the error of the first that cannot."""
     found, refused = set(), None
     for i in range(len(shards)):
         try:
@@ -42,7 +42,7 @@ def letters(shards):
     return "".join(map(chr, sorted(found))), refused
 
 
-def test_sizes_alone_would_not_tell_the_two_corpora_apart(folder, tmp_path):
+def test_sizes_alone_would_not_distinguish_the_two_corpora(folder, tmp_path):
     sizes = [[path.stat().st_size for path in gm.Shards(f).paths] for f in (folder, make(tmp_path / "other", "b"))]
     assert sizes[0] == sizes[1]
 
@@ -130,7 +130,7 @@ def test_forked_workers_of_a_reader_do_not_read_another_corpus(folder):
             pool.submit(letters_of_pickle, pickle.dumps(SHARED)).result()
 
 
-def test_an_overwrite_that_gives_the_same_shards_disturbs_nobody(folder):
+def test_an_overwrite_that_gives_the_same_shards_disturbs_no_reader(folder):
     shards = gm.Shards(folder)
     shards[0]
     make(folder, "a", overwrite=True)

@@ -37,7 +37,7 @@ def encode(corpus, tok, out, **options):
     return encode_corpus(corpus, tok, out=out, **{"progress": None, **options})
 
 
-def test_each_document_has_its_own_ids_and_the_mark_behind_it(tok, tmp_path):
+def test_each_document_has_its_own_ids_and_the_mark_after_it(tok, tmp_path):
     texts = documents()
     run = encode(write_text(tmp_path / "a.txt", texts), tok, tmp_path / "out")
     rows = expected_ids(texts, tok)
@@ -229,7 +229,7 @@ def test_a_fraction_out_of_range_is_refused(tok, tmp_path, fraction):
         encode(["a"], tok, tmp_path / "out", val_fraction=fraction)
 
 
-# What goes wrong
+# Errors
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_a_fraction_out_of_range_is_refused(tok, tmp_path, fraction):
         ({"format": "csv"}, gm.OptionError, "gristmill.*nanogpt"),
         ({"end_of_text": "<|no|>"}, gm.SpecialTokenError, "not a special token"),
         ({"end_of_text": 5}, gm.SpecialTokenError, "not the id of a special"),
-        ({"end_of_text_position": "behind"}, gm.OptionError, "'after'"),
+        ({"end_of_text_position": "between"}, gm.OptionError, "'after'"),
         ({"end_of_text_position": "before", "end_of_text": None}, gm.OptionError, "does not apply to end_of_text=None"),
         ({"shard_tokens": 0}, gm.OptionError, ">= 1"),
         ({"shard_tokens": 1.5}, gm.OptionError, "int"),
@@ -336,7 +336,7 @@ def test_patterns_without_a_native_matcher_work_too(tmp_path):
     assert read_shards(tmp_path / "before")[0] == flat(expected_ids(texts, tok, before=True))
 
 
-# What is written down
+# Records
 
 
 def test_the_manifest_says_what_was_done_and_nothing_of_when_or_where(tok, tmp_path, monkeypatch):
@@ -422,8 +422,11 @@ def test_the_usual_column_of_parquet_is_called_tokens_and_is_not_recorded(tok, t
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tokens_column": "input_ids"}, r"format 'gristmill' has none\. Pass format='parquet', or leave it out"),
-        ({"tokens_column": "", "format": "parquet"}, "no name of a column"),
+        (
+            {"tokens_column": "input_ids"},
+            r"format='gristmill', which has no columns\. Pass format='parquet', or leave it out",
+        ),
+        ({"tokens_column": "", "format": "parquet"}, "is not a valid column name"),
         ({"tokens_column": 5, "format": "parquet"}, "tokens_column=5 is a int"),
     ],
 )

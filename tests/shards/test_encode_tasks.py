@@ -1,4 +1,4 @@
-"""Encoding in parts, by the tasks of an executor: the bytes of a run without one, whatever happens on the way."""
+"""Encoding in parts, by the tasks of an executor: the same bytes as a run without one, whatever fails."""
 
 from __future__ import annotations
 
@@ -184,11 +184,11 @@ def test_a_corpus_without_documents_leaves_no_folder(tok, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.jsonl"]
 
 
-# What happens on the way
+# Failures
 
 
 def failing(monkeypatch, function, *, after, error):
-    """Let a task fail once so many calls have succeeded."""
+    """Make a task fail after this many calls have succeeded."""
     original, calls = getattr(tasks, function), []
 
     def task(folder, number, check):
@@ -216,7 +216,7 @@ def test_what_was_finished_is_not_done_again_by_whichever_executor(
     assert done >= 3
     options = {
         "local": {},
-        "parts": {"executor": Local(part_bytes=77)},  # the parts that are there are taken, whatever their size
+        "parts": {"executor": Local(part_bytes=77)},  # existing parts are used, whatever their size
         "processes": {"executor": Processes(num_workers=1)},
     }[executor]
     run = encode(corpus, tok, out, shard_tokens=2000, **options)
@@ -343,7 +343,7 @@ def test_a_file_of_somebody_else_in_the_folder_is_never_removed(tok, corpus, tmp
     assert (out / ".parts" / "notes.txt").read_text() == "mine"
 
 
-# Steps of one's own
+# Steps that the caller runs
 
 
 def test_steps_in_any_order_give_the_same_files(tok, corpus, tmp_path):
@@ -383,7 +383,7 @@ def test_planning_twice_takes_the_parts_that_are_there(tok, corpus, tmp_path):
     ("options", "message"),
     [
         ({"executor": "processes", "num_threads": 2}, "num_threads=2 does not apply to executor='processes'"),
-        ({"executor": Local(num_workers=2), "num_threads": 3}, "num_threads=3, but num_workers=2"),
+        ({"executor": Local(num_workers=2), "num_threads": 3}, "num_threads=3 contradicts num_workers=2"),
         ({"executor": "slurm"}, "executor='slurm'"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Shards at URLs: made by tasks, the same bytes as in a folder of this machine."""
+"""Shards at URLs: made by tasks, with the same bytes as in a local folder."""
 
 from __future__ import annotations
 
@@ -148,12 +148,12 @@ def test_shards_at_a_url_named_after_it_have_letters_of_any_language(tok, path, 
 
 @pytest.mark.parametrize("out", ["memory://", "s3://bucket/my shards"])
 def test_what_only_looks_like_a_url_is_refused(tok, path, out):
-    with pytest.raises(OptionError, match="is not a URL"):
+    with pytest.raises(OptionError, match="is not a valid URL"):
         encode(path, tok, out)
 
 
 def test_documents_of_this_process_are_refused_for_a_url(tok):
-    with pytest.raises(OptionError, match=r"shards at a URL are made by tasks.* a folder of this machine as out="):
+    with pytest.raises(OptionError, match=r"shards at a URL are written by tasks.* a local folder as out="):
         encode(["one", "two"], tok, URL)
 
 
@@ -163,5 +163,5 @@ def test_readers_advise_to_copy_shards_from_a_url(tok, path):
         run.shards()
     with pytest.raises(OptionError, match=f"{URL} is a URL"):
         verify_shards(Path(URL))
-    with pytest.raises(OptionError, match=f"at {URL}, not in a folder"):
+    with pytest.raises(OptionError, match=f"at the URL {URL}, not in a local folder"):
         assert run.folder

@@ -30,7 +30,7 @@ def flat(documents):
 def write_nanogpt(folder):
     for name, texts in (("train.bin", TEXTS), ("val.bin", VAL_TEXTS)):
         np.array(flat(rows(texts)), "<u2").tofile(folder / name)
-    # As prepare.py of nanoGPT leaves it beside them; whoever unpickles it runs what is in it.
+    # As nanoGPT's prepare.py leaves it beside them; unpickling it would run its content.
     (folder / "meta.pkl").write_bytes(b"cos\nsystem\n(S'touch unpickled'\ntR.")
 
 
@@ -42,7 +42,7 @@ def write_llmc(folder):
 
 
 def write_megatron(folder):
-    """As `preprocess_data.py` does, with a sequence per document, or two for the first one."""
+    """Like `preprocess_data.py`, with one sequence per document, or two for the first one."""
     for name, texts in (("tales_text_document", TEXTS), ("tales-valid_text_document", VAL_TEXTS)):
         documents = rows(texts)
         head, *rest = documents
@@ -115,7 +115,7 @@ def test_without_a_tokenizer_an_index_still_gives_documents(folder, layout):
     if layout in INDEXED:
         assert [document.tolist() for document in shards] == rows(TEXTS)
     else:
-        with pytest.raises(gm.ShardsFormatError, match=r"do not say where documents end.*Pass tokenizer="):
+        with pytest.raises(gm.ShardsFormatError, match=r"do not record where documents end.*Pass tokenizer="):
             len(shards)
 
 
@@ -131,7 +131,7 @@ def test_what_only_a_manifest_states_is_an_error_that_says_so(folder, layout):
         shards.tokenizer  # noqa: B018
     with pytest.raises(gm.ShardsFormatError, match="bytes of their texts"):
         shards.source_bytes  # noqa: B018
-    with pytest.raises(gm.OptionError, match=r"split='test'.*there is: 'train', 'val'|there is: 'val', 'train'"):
+    with pytest.raises(gm.OptionError, match=r"split='test'.*splits: 'train', 'val'|splits: 'val', 'train'"):
         Shards(folder, split="test")
 
 
@@ -186,7 +186,7 @@ def test_files_of_two_widths_are_not_read_as_one(tmp_path):
         (tmp_path / f"{name}.bin").write_bytes(struct.pack(f"<{width}", 1))
         index = b"MMIDIDX\x00\x00" + struct.pack("<QBQQiqqq", 1, code, 1, 2, 1, 0, 0, 1)
         (tmp_path / f"{name}.idx").write_bytes(index)
-    with pytest.raises(gm.ShardsFormatError, match=r"a\.bin and b\.bin differ"):
+    with pytest.raises(gm.ShardsFormatError, match=r"a\.bin and b\.bin do not belong together"):
         Shards(tmp_path)
 
 
@@ -222,7 +222,7 @@ def test_a_negative_length_in_a_megatron_index_is_refused_when_it_is_opened(tmp_
     index = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 4, 2, 3) + struct.pack("<2i2q3q", -1, 4, 0, -4, 0, 1, 2)
     (tmp_path / "a.idx").write_bytes(index)
     for read in (Shards, verify_shards):
-        with pytest.raises(gm.ShardsFormatError, match=r"a\.idx: sequence 0 has the length -1"):
+        with pytest.raises(gm.ShardsFormatError, match=r"a\.idx: sequence 0 has the negative length -1"):
             read(tmp_path)
 
 
@@ -239,7 +239,7 @@ def test_a_damaged_index_of_another_program_is_not_referred_to_verify(tmp_path):
     [
         (struct.pack("<256i", 20240520, 2, 0, *[0] * 253), "version 2.*reads version 1"),
         (struct.pack("<256i", 20240801, 1, 0, *[0] * 253), "version 1.*reads version 7"),
-        (struct.pack("<3i", 20240520, 1, 0), "1,024 bytes, and it has 12"),
+        (struct.pack("<3i", 20240520, 1, 0), "1,024 bytes, but this file has 12"),
     ],
 )
 def test_a_file_of_llmc_with_another_header_is_refused_with_what_is_wrong(tmp_path, data, message):

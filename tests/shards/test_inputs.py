@@ -1,4 +1,4 @@
-"""The fingerprint of an input: little is read, and what usually changes is seen."""
+"""The fingerprint of an input: little is read, and usual changes are detected."""
 
 import random
 

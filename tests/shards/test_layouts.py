@@ -1,4 +1,4 @@
-"""Every layout, read back by something that does not know this package: numpy, pyarrow, readers written out here."""
+"""Every layout, read back without this package: by numpy, pyarrow, and readers written out here."""
 
 import hashlib
 import io
@@ -29,7 +29,7 @@ def sha(data):
 
 
 def write(folder, documents, name, *, vocab_size=300, split="train", number=0):
-    """The paths of a shard that holds the documents, and its entry."""
+    """Return the paths of a shard with the documents, and its entry."""
     tokens = [id for document in documents for id in document]
     ends = np.cumsum([len(document) for document in documents]).tolist()
     found = LAYOUTS[name]
@@ -42,7 +42,7 @@ def marked(name, documents=DOCUMENTS):
     return [[*document, 0] if after else [0, *document] for document in documents]
 
 
-# What the format's own tools write
+# The output of the format's own tools
 
 
 def test_nanogpt_is_what_the_script_of_nanogpt_writes(tmp_path):
@@ -195,7 +195,7 @@ def test_an_index_in_chunks_is_the_index_in_one(name, tmp_path, monkeypatch):
     assert whole.read_bytes() == chunked.read_bytes()
 
 
-# Sizes that do not fit: row 20 of the faults
+# Sizes that do not fit (row 20 of the faults)
 
 
 def test_id_65536_is_refused_where_only_uint16_can_stand():
@@ -321,7 +321,7 @@ def test_parquet_has_a_list_of_the_exact_type_page_checksums_and_compression(tmp
         pq.read_table(path, page_checksum_verification=True)
 
 
-def test_parquet_leaves_the_file_open_for_whoever_opened_it(tmp_path):
+def test_parquet_leaves_the_file_open_for_its_caller(tmp_path):
     ends, tokens = tmp_path / "ends", tmp_path / "tokens"
     ends.write_bytes(np.array([2], "<i8").tobytes())
     tokens.write_bytes(np.array([1, 2], "<u2").tobytes())
@@ -414,7 +414,7 @@ def test_datatrove_finds_training_files_by_its_ending_and_validation_files_by_th
     gm.encode_corpus(
         texts, tok, out=tmp_path / "d", format="datatrove", val_fraction=0.3, shard_tokens=50, progress=None
     )
-    # DatatroveFolderDataset(folder) lists "*.ds", in whatever depth.
+    # DatatroveFolderDataset(folder) lists "*.ds" at any depth.
     for pattern, split in (("**/*.ds", "train"), ("**/*.ds-val", "val")):
         files = sorted((tmp_path / "d").glob(pattern))
         ids = np.concatenate([np.fromfile(path, "<u2") for path in files]).tolist()

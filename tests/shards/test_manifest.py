@@ -1,4 +1,4 @@
-"""manifest.json: the same bytes for the same content, and nothing in it is believed."""
+"""manifest.json: the same bytes for the same content, and nothing in it is trusted."""
 
 import dataclasses
 import hashlib
@@ -51,7 +51,7 @@ def example():
 
 
 def resealed(content):
-    """The file of a changed content, with a checksum that fits."""
+    """Return the file of a changed content, with a matching checksum."""
     content = {key: value for key, value in content.items() if key != "checksum"}
     text = json.dumps(content, indent=1)
     checksum = hashlib.sha256(text.encode() + b"\n").hexdigest()
@@ -94,7 +94,7 @@ def test_a_path_that_is_no_utf8_and_one_in_another_script_come_back(tmp_path):
 def test_an_edited_manifest_is_found_by_its_checksum(old, new, tmp_path):
     data = example().to_json()
     assert data.count(old) >= 1
-    with pytest.raises(gm.ShardsFormatError, match=r"manifest\.json: its checksum does not fit its contents"):
+    with pytest.raises(gm.ShardsFormatError, match=r"manifest\.json: the checksum does not match the contents"):
         read(tmp_path, data.replace(old, new, 1))
 
 
@@ -161,8 +161,8 @@ SHARD = ("splits", "train", "shards", 0)
         ((*SHARD, "tokens"), "7", r"splits\.train\.shards\[0\]\.tokens is"),
         ((*SHARD, "xxh64"), SUM + "\n", r"shards\[0\]\.xxh64 is"),
         ((*SHARD, "index_xxh64"), None, "an index without a checksum"),
-        ((*SHARD, "index"), "shard-00000.bin", r"shard-00000\.bin is named twice"),
-        ((*SHARD, "file"), "tokenizer.json", r"tokenizer\.json is named twice"),
+        ((*SHARD, "index"), "shard-00000.bin", r"shard-00000\.bin is listed twice"),
+        ((*SHARD, "file"), "tokenizer.json", r"tokenizer\.json is listed twice"),
         (("inputs", 0, "modified_ns"), 0.5, r"inputs\[0\]\.modified_ns is 0\.5"),
         (("inputs", 0, "samples"), "xyz", r"inputs\[0\]\.samples is"),
         (("options",), [], "options is"),
@@ -219,8 +219,8 @@ def test_another_version_is_refused(version, tmp_path):
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"a": NaN}', b"null"])
-def test_what_is_no_manifest_at_all_is_said_to_be_none(data, tmp_path):
-    with pytest.raises(gm.ShardsFormatError, match=r"manifest\.json: it is not"):
+def test_a_file_that_is_not_a_manifest_is_reported_as_such(data, tmp_path):
+    with pytest.raises(gm.ShardsFormatError, match=r"manifest\.json: (?:it is not JSON|not a manifest)"):
         read(tmp_path, data)
 
 
@@ -231,13 +231,13 @@ def test_a_split_of_another_name_is_refused(tmp_path):
         read(tmp_path, resealed(content))
 
 
-def test_an_unfinished_folder_says_how_to_go_on(tmp_path):
+def test_an_unfinished_folder_says_how_to_resume(tmp_path):
     (tmp_path / "progress.json").write_text("{}")
     with pytest.raises(gm.ShardsFormatError, match="unfinished: run the same command again to resume"):
         Manifest.read(tmp_path)
 
 
-def test_a_folder_of_something_else_a_missing_one_and_a_file_are_told_apart(tmp_path):
+def test_a_folder_of_something_else_a_missing_one_and_a_file_have_different_errors(tmp_path):
     with pytest.raises(gm.ShardsFormatError, match=r"not a folder of shards: it has no manifest\.json"):
         Manifest.read(tmp_path)
     with pytest.raises(FileNotFoundError):
@@ -278,7 +278,7 @@ def test_the_schema_has_the_fields_of_what_it_checks():
         (schema.EndOfText, manifest.EndOfText, set()),
         (schema.Manifest, manifest.Manifest, set()),
         (schema.Request, request.Request, set()),
-        (schema.SplitState, state.SplitState, {"shards"}),  # which the journal has
+        (schema.SplitState, state.SplitState, {"shards"}),  # the journal has them
         (schema.Position, state.Position, set()),
     ]
     for checked, written, elsewhere in pairs:

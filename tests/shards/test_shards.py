@@ -39,7 +39,7 @@ def folder(tmp_path_factory):
     return path
 
 
-def test_documents_lie_across_shards_and_come_back_whole(folder):
+def test_documents_span_shards_and_come_back_whole(folder):
     shards = Shards(folder)
     assert len(shards) == len(TEXTS)
     assert len(shards.paths) > 3
@@ -132,7 +132,7 @@ def test_tokens_are_an_array_to_numpy(folder):
     assert list(tokens) == flat.tolist()
     assert "shards" in repr(tokens)
     if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
-        with pytest.raises(ValueError, match="are a copy"):
+        with pytest.raises(ValueError, match="need a copy"):
             np.array(tokens, copy=False)
 
 
@@ -146,9 +146,9 @@ def test_all_tokens_of_one_shard_are_not_copied(tmp_path):
 
 @pytest.mark.parametrize("index", [10**6, -(10**6)])
 def test_a_token_that_is_not_there(folder, index):
-    with pytest.raises(IndexError, match=rf"there is no token {index}: there are \d+"):
+    with pytest.raises(IndexError, match=rf"token {index} does not exist: there are [\d,]+ tokens"):
         Shards(folder).tokens[index]
-    with pytest.raises(TypeError, match="by an int or a slice, not by list"):
+    with pytest.raises(TypeError, match="by an int or a slice, not list"):
         Shards(folder).tokens[[1, 2]]
 
 
@@ -172,9 +172,9 @@ def test_a_document_belongs_to_the_caller(folder):
 
 @pytest.mark.parametrize("index", [len(TEXTS), -len(TEXTS) - 1])
 def test_a_document_that_is_not_there_names_the_range(folder, index):
-    with pytest.raises(IndexError, match=rf"no document {index}: 'train' has 7 documents, they go from 0 to 6"):
+    with pytest.raises(IndexError, match=rf"document {index} does not exist: 'train' has 7 documents. Pass 0 to 6"):
         Shards(folder)[index]
-    with pytest.raises(TypeError, match="by an int or a slice, not by str"):
+    with pytest.raises(TypeError, match="by an int or a slice, not str"):
         Shards(folder)["0"]
 
 
@@ -184,16 +184,16 @@ def test_a_folder_without_documents(tmp_path):
     assert (len(shards), shards.num_tokens, list(shards), shards[:]) == (0, 0, [], [])
     assert shards.tokens[:].tolist() == []
     assert shards.document_ends.tolist() == []
-    with pytest.raises(IndexError, match="it is empty"):
+    with pytest.raises(IndexError, match="The split is empty"):
         shards[0]
 
 
-# Folders that cannot be opened, or not as asked
+# Folders that cannot be opened, or not with these arguments
 
 
 def test_a_split_that_is_not_there(tmp_path):
     build_folder(tmp_path / "s", ["low"], tokenizer=TOKENIZER)
-    with pytest.raises(gm.OptionError, match=r"split='val'.*there is: 'train'.*val_fraction"):
+    with pytest.raises(gm.OptionError, match=r"split='val' does not exist .*splits: 'train'.*val_fraction"):
         Shards(tmp_path / "s", split="val")
 
 
@@ -206,7 +206,7 @@ def test_an_unfinished_folder(tmp_path):
 def test_parquet_which_cannot_be_mapped_says_how_to_read_it(tmp_path):
     manifest = build_folder(tmp_path / "s", TEXTS, layout="parquet", tokenizer=TOKENIZER)
     file = manifest.splits["train"].shards[0].file
-    with pytest.raises(gm.ShardsFormatError, match=rf"layout is 'parquet'.*Read it with .*{file}"):
+    with pytest.raises(gm.ShardsFormatError, match=rf"layout 'parquet'.*Read it with .*{file}"):
         Shards(tmp_path / "s")
 
 
@@ -234,7 +234,7 @@ def test_documents_that_no_index_and_no_mark_delimits_are_an_error_but_their_tok
     shards = Shards(tmp_path / "s")
     assert len(shards) == len(TEXTS)
     assert shards.tokenizer.decode(shards.tokens[:]) == "".join(TEXTS)
-    with pytest.raises(gm.ShardsFormatError, match="do not say where documents end"):
+    with pytest.raises(gm.ShardsFormatError, match="do not record where documents end"):
         shards[0]
 
 
@@ -243,14 +243,14 @@ def test_more_marks_than_documents_are_an_error_and_not_other_documents(tmp_path
     ids = np.fromfile(tmp_path / "s" / "train.bin", "<u2")
     ids[0] = TOKENIZER.special_tokens["<|endoftext|>"]
     ids.tofile(tmp_path / "s" / "train.bin")
-    with pytest.raises(gm.ShardsFormatError, match=r"marks .* documents where the manifest counts"):
+    with pytest.raises(gm.ShardsFormatError, match=r"gives .* documents where the manifest records"):
         Shards(tmp_path / "s")[0]
 
 
 def test_a_tokenizer_that_did_not_make_the_shards_is_refused(tmp_path):
     build_folder(tmp_path / "s", TEXTS, tokenizer=TOKENIZER)
     assert Shards(tmp_path / "s", tokenizer=TOKENIZER).decode(0) == TEXTS[0]
-    with pytest.raises(gm.OptionError, match="not the one that made"):
+    with pytest.raises(gm.OptionError, match="tokenizer= did not make"):
         Shards(tmp_path / "s", tokenizer=train(270))
 
 
@@ -270,7 +270,7 @@ def test_a_shard_that_was_cut_short_is_an_error_and_not_a_bus_error(tmp_path):
     build_folder(tmp_path / "s", TEXTS, tokenizer=TOKENIZER)
     path = tmp_path / "s" / "shard-00000.bin"
     os.truncate(path, 10)
-    with pytest.raises(gm.ShardsFormatError, match=r"shard-00000\.bin: it has 10 bytes, and should have"):
+    with pytest.raises(gm.ShardsFormatError, match=r"shard-00000\.bin: its size is 10 bytes, expected"):
         Shards(tmp_path / "s")[0]
     path.unlink()
     with pytest.raises(FileNotFoundError):
@@ -346,7 +346,7 @@ def shared_document(i):
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_a_worker_that_is_started_anew_opens_them_by_path(method, folder, monkeypatch):
+def test_a_spawned_worker_opens_them_by_path(method, folder, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
     shards = Shards(folder)
     shards[0]

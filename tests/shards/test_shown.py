@@ -1,4 +1,4 @@
-"""What runs, shards and reports look like in a shell and in a notebook: a few lines, whatever they hold."""
+"""Runs, shards and reports in a shell and in a notebook: a few lines, however large they are."""
 
 import pytest
 
@@ -55,7 +55,7 @@ def test_a_report_prints_its_verdict_and_the_first_problems(tmp_path):
         path.unlink()
     broken = verify_shards(tmp_path / "s")
     assert len(broken.problems) == 20
-    assert "20 problems" in repr(broken) and "it is missing" in repr(broken)
+    assert "20 problems" in repr(broken) and "the file is missing" in repr(broken)
     assert 2 < repr(broken).count("\n") < 10
     assert str(broken) == repr(broken)
 

@@ -1,4 +1,4 @@
-"""How two tokenizers differ, in words."""
+"""Descriptions of how two tokenizers differ."""
 
 import base64
 

@@ -1,4 +1,4 @@
-"""verify: whatever was changed in a folder of shards is found and named; what was not is no problem."""
+"""verify: every change in a folder of shards is found and named, and nothing else is reported."""
 
 import dataclasses
 import json
@@ -76,7 +76,7 @@ def test_verifying_changes_nothing(folder):
     assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()} == before
 
 
-# Row 18 of the faults
+# Every byte (row 18 of the faults)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -99,7 +99,7 @@ def test_a_flipped_bit_in_any_byte_of_any_file_is_found_and_the_file_named(layou
 def test_a_flipped_byte_names_the_shard_and_both_checksums(folder):
     path = folder / "shard-00002.bin"
     path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
-    assert only_problem(folder).startswith("shard-00002.bin: its content has changed (its checksum is ")
+    assert only_problem(folder).startswith("shard-00002.bin: its content has changed (checksum ")
 
 
 def test_an_edited_manifest_is_found_and_the_shards_are_checked_all_the_same(folder):
@@ -107,7 +107,7 @@ def test_an_edited_manifest_is_found_and_the_shards_are_checked_all_the_same(fol
     path.write_bytes(path.read_bytes().replace(b'"command": "gristmill encode"', b'"command": "something else"'))
     (folder / "shard-00001.idx").write_bytes(bytes(8))
     found = problems(folder)
-    assert found[0].startswith("manifest.json: its checksum does not fit its contents")
+    assert found[0].startswith("manifest.json: the checksum does not match the contents")
     assert found[1].startswith("shard-00001.idx: ")
     assert len(found) == 2
 
@@ -137,7 +137,10 @@ def test_a_folder_and_a_pipe_in_place_of_a_shard_are_no_files(folder):
     (folder / "shard-00000.bin").mkdir()
     (folder / "shard-00001.bin").unlink()
     os.mkfifo(folder / "shard-00001.bin")
-    assert problems(folder) == ["shard-00000.bin: it is not a file.", "shard-00001.bin: it is not a file."]
+    assert problems(folder) == [
+        "shard-00000.bin: it is not a regular file.",
+        "shard-00001.bin: it is not a regular file.",
+    ]
 
 
 # Files
@@ -146,7 +149,7 @@ def test_a_folder_and_a_pipe_in_place_of_a_shard_are_no_files(folder):
 @pytest.mark.parametrize("name", ["shard-00001.bin", "shard-00001.idx", "tokenizer.json"])
 def test_a_missing_file(name, folder):
     (folder / name).unlink()
-    assert only_problem(folder) == f"{name}: it is missing."
+    assert only_problem(folder) == f"{name}: the file is missing."
 
 
 @pytest.mark.parametrize("name", ["shard-00001.bin", "shard-00001.idx"])
@@ -154,11 +157,11 @@ def test_a_missing_file(name, folder):
 def test_a_file_of_another_size(name, size, folder):
     data = (folder / name).read_bytes()
     (folder / name).write_bytes(data[:size] if size < 0 else data + b"x")
-    assert only_problem(folder) == f"{name}: it has {len(data) + size} bytes, and should have {len(data)}."
+    assert only_problem(folder) == f"{name}: its size is {len(data) + size} bytes, expected {len(data)}."
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_extra_shard_that_nobody_named(layout, tmp_path):
+def test_an_extra_shard_that_the_manifest_does_not_name(layout, tmp_path):
     build(tmp_path / "s", layout=layout)
     extra = LAYOUTS[layout].token_file("extra", "train", 0 if LAYOUTS[layout].shard_tokens is None else 99)
     if LAYOUTS[layout].shard_tokens is None:
@@ -166,10 +169,10 @@ def test_an_extra_shard_that_nobody_named(layout, tmp_path):
     (tmp_path / "s" / extra).write_bytes(b"xx")
     (tmp_path / "s" / ".hidden.bin").touch()
     (tmp_path / "s" / "README.md").touch()
-    assert only_problem(tmp_path / "s").startswith(f"{extra}: it looks like a shard, but is not in the manifest")
+    assert only_problem(tmp_path / "s").startswith(f"{extra}: the file looks like a shard but is not in the manifest")
 
 
-# Content that is wrong although every checksum fits
+# Content that is wrong although every checksum matches
 
 
 def test_an_id_beyond_the_vocabulary_names_the_token(folder):
@@ -177,7 +180,7 @@ def test_an_id_beyond_the_vocabulary_names_the_token(folder):
     tokens[3] = TOKENIZER.vocab_size
     tokens.tofile(folder / "shard-00001.bin")
     rehash(folder, 1)
-    assert only_problem(folder) == "shard-00001.bin: token 3 is 275, and ids go from 0 to 274."
+    assert only_problem(folder) == "shard-00001.bin: token 3 is 275; ids must be 0 to 274."
 
 
 def test_ids_are_looked_at_in_every_chunk_and_after_a_header(tmp_path, monkeypatch):
@@ -188,7 +191,7 @@ def test_ids_are_looked_at_in_every_chunk_and_after_a_header(tmp_path, monkeypat
     data[128 + 2 * 200 : 128 + 2 * 201] = b"\xff\xff"
     path.write_bytes(data)
     rehash(tmp_path / "s")
-    assert only_problem(tmp_path / "s") == "train-00000.npy: token 200 is 65535, and ids go from 0 to 274."
+    assert only_problem(tmp_path / "s") == "train-00000.npy: token 200 is 65535; ids must be 0 to 274."
 
 
 def test_a_negative_id_is_none(tmp_path):
@@ -202,7 +205,7 @@ def test_a_negative_id_is_none(tmp_path):
     write_manifest(tmp_path / "s", dataclasses.replace(manifest, dtype="int32"))
     rehash(tmp_path / "s")
     found = problems(tmp_path / "s")
-    assert found[0] == "train.bin: token 1 is 4294967295, and ids go from 0 to 274."
+    assert found[0] == "train.bin: token 1 is 4294967295; ids must be 0 to 274."
     assert found[1].startswith("train.idx: its header")
 
 
@@ -212,18 +215,18 @@ def test_a_header_of_something_else(layout, old, new, tmp_path):
     path = next(path for path in sorted((tmp_path / "s").iterdir()) if "train" in path.name)
     path.write_bytes(path.read_bytes().replace(old, new, 1))
     rehash(tmp_path / "s")
-    assert only_problem(tmp_path / "s") == f"{path.name}: its header is not that of 6 uint16 tokens."
+    assert only_problem(tmp_path / "s") == f"{path.name}: its header does not match 6 uint16 tokens."
 
 
 @pytest.mark.parametrize(
     ("ends", "message"),
     [
-        ([5, 5, 12], "document 1 ends at token 5 of the shard; it begins at 5."),
-        ([5, 4, 12], "document 1 ends at token 4 of the shard; it begins at 5."),
-        ([0, 4, 12], "document 0 ends at token 0 of the shard; it begins at 0."),
+        ([5, 5, 12], "document 1 ends at token 5 of the shard but begins at 5."),
+        ([5, 4, 12], "document 1 ends at token 4 of the shard but begins at 5."),
+        ([0, 4, 12], "document 0 ends at token 0 of the shard but begins at 0."),
         ([-3, 4, 12], "document 0 ends at token -3"),
-        ([5, 6, 2**63 - 1], "its last document ends at token 9,223,372,036,854,775,807, and the shard has"),
-        ([1, 2, 3], "its last document ends at token 3, and the shard has"),
+        ([5, 6, 2**63 - 1], "its last document ends at token 9,223,372,036,854,775,807, but the shard has"),
+        ([1, 2, 3], "its last document ends at token 3, but the shard has"),
     ],
 )
 @pytest.mark.parametrize("layout", ["gristmill", "datatrove"])
@@ -238,7 +241,7 @@ def test_document_ends_that_make_no_sense(layout, ends, message, tmp_path, monke
     assert message in found
 
 
-def test_a_document_that_goes_on_in_the_next_shard_is_none_that_lies_behind_the_last(tmp_path):
+def test_a_document_that_continues_in_the_next_shard_does_not_end_in_this_one(tmp_path):
     build_folder(tmp_path / "s", ["low " * 40], shard_tokens=3, tokenizer=TOKENIZER)
     assert len(Shards(tmp_path / "s").paths) > 10
     assert problems(tmp_path / "s") == []
@@ -266,9 +269,9 @@ def test_parquet_rows_are_counted_and_their_ids_looked_at(tmp_path):
     rehash(tmp_path / "s")
     found = problems(tmp_path / "s")
     assert [problem.partition(": ")[0] for problem in found] == [path.name] * 3
-    assert "is 500, and ids go from 0 to 274" in found[0]
-    assert "tokens, and the manifest says" in found[1]
-    assert "it holds 8 documents, and the manifest says 7." in found[2]
+    assert "is 500; ids must be 0 to 274" in found[0]
+    assert "tokens; the manifest records" in found[1]
+    assert "it has 8 documents; the manifest records 7." in found[2]
 
 
 def test_parquet_that_is_none_and_one_without_the_column(tmp_path):
@@ -283,7 +286,7 @@ def test_parquet_that_is_none_and_one_without_the_column(tmp_path):
         assert only_problem(tmp_path / "s").startswith(f"{path.name}: its rows cannot be read")
 
 
-def test_parquet_without_pyarrow_is_checked_by_its_checksum_and_that_is_said(tmp_path, monkeypatch):
+def test_parquet_without_pyarrow_is_checked_by_its_checksum_and_reported(tmp_path, monkeypatch):
     build_folder(tmp_path / "s", TEXTS, layout="parquet", tokenizer=TOKENIZER)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     report = verify_shards(tmp_path / "s")
@@ -297,7 +300,7 @@ def test_totals_that_are_not_the_sum_of_the_shards(key, number, folder):
     there = getattr(manifest.splits["train"], key)
     split = dataclasses.replace(manifest.splits["train"], **{key: number})
     write_manifest(folder, dataclasses.replace(manifest, splits=manifest.splits | {"train": split}))
-    assert only_problem(folder) == f"manifest.json: splits.train.{key} is {number}, and its shards have {there}."
+    assert only_problem(folder) == f"manifest.json: splits.train.{key} is {number}, but its shards add up to {there}."
 
 
 def test_counts_of_a_shard_that_its_files_do_not_bear_out(folder):
@@ -309,13 +312,13 @@ def test_counts_of_a_shard_that_its_files_do_not_bear_out(folder):
     change_shard(folder.parent / "other", 0, documents=9)
     found = problems(folder.parent / "other")
     assert found[0].startswith("manifest.json: splits.train.documents is")
-    assert found[1].endswith("bytes, and should have 72.")
+    assert found[1].endswith("bytes, expected 72.")
 
 
 def test_a_shard_of_more_tokens_than_its_layout_allows(tmp_path, monkeypatch):
     build(tmp_path / "s", layout="llmc")
     monkeypatch.setattr(type(LAYOUTS["llmc"]), "max_tokens", 5)
-    assert "it has 6 tokens; at most 5 are allowed." in problems(tmp_path / "s")[0]
+    assert "6 tokens are too many; the format allows 5 per file." in problems(tmp_path / "s")[0]
 
 
 # The tokenizer
@@ -323,7 +326,7 @@ def test_a_shard_of_more_tokens_than_its_layout_allows(tmp_path, monkeypatch):
 
 def test_another_tokenizer_and_a_damaged_one(folder):
     train(270).save(folder / "tokenizer.json")
-    assert only_problem(folder).startswith("tokenizer.json: it is not the tokenizer that made the shards")
+    assert only_problem(folder).startswith("tokenizer.json: not the tokenizer that made the shards")
     (folder / "tokenizer.json").write_text("{}")
     assert only_problem(folder).startswith("tokenizer.json: the tokenizer of the shards cannot be read")
 
@@ -333,7 +336,7 @@ def test_a_manifest_that_contradicts_its_tokenizer(folder):
     mark = dataclasses.replace(manifest.end_of_text, id=5)
     write_manifest(folder, dataclasses.replace(manifest, end_of_text=mark, vocab_size=400))
     assert problems(folder) == [
-        "tokenizer.json: its vocabulary has 275 ids, and the manifest says 400.",
+        "tokenizer.json: its vocabulary has 275 ids; the manifest records 400.",
         "tokenizer.json: its special token '<|endoftext|>' does not have the id 5.",
     ]
 
@@ -356,12 +359,12 @@ def test_inputs_that_are_unchanged(corpus):
     assert (report.problems, report.num_inputs, report.unchecked) == ((), 2, ())
 
 
-def test_an_input_that_is_gone_is_no_problem_but_is_said(corpus):
+def test_an_input_that_is_gone_is_reported_but_no_problem(corpus):
     folder, a, _ = corpus
     a.unlink()
     report = verify_shards(folder)
     assert (report.problems, report.num_inputs) == ((), 1)
-    assert report.unchecked == (f"{a}: it is not there.",)
+    assert report.unchecked == (f"{a}: the file is missing.",)
 
 
 def test_an_input_that_differs_says_how(corpus):
@@ -369,16 +372,19 @@ def test_an_input_that_differs_says_how(corpus):
     data = a.read_bytes()
     a.write_bytes(data[:-1] + b"!")
     os.utime(a, ns=(10**18, 10**18))
-    assert only_problem(folder) == f"{a}: it is not what was read: its content differs."
+    assert only_problem(folder) == f"{a}: the file has changed since it was read: its content differs."
     a.write_bytes(data + b"!")
     os.utime(a, ns=(10**18, 10**18))
-    assert only_problem(folder) == f"{a}: it is not what was read: its size is 200,001 bytes instead of 200,000."
+    assert (
+        only_problem(folder)
+        == f"{a}: the file has changed since it was read: its size is 200,001 bytes instead of 200,000."
+    )
     a.write_bytes(data)
-    assert only_problem(folder) == f"{a}: it is not what was read: it was modified at another time."
+    assert only_problem(folder) == f"{a}: the file has changed since it was read: its modification time differs."
     assert problems(folder, inputs=False) == []
     a.unlink()
     a.mkdir()
-    assert only_problem(folder) == f"{a}: it is not what was read: it is no longer a file."
+    assert only_problem(folder) == f"{a}: the file has changed since it was read: it is no longer a regular file."
 
 
 def test_inputs_that_cannot_be_compared(corpus):
@@ -390,17 +396,17 @@ def test_inputs_that_cannot_be_compared(corpus):
     below = dataclasses.replace(first, path=f"{a}/below.txt")
     plain = dataclasses.replace(first, modified_ns=None, samples="")
     write_manifest(folder, dataclasses.replace(manifest, inputs=(url, skipped, below, plain)))
-    a.write_bytes(b"x" * 200_000)  # without time and samples, the size is all there is
+    a.write_bytes(b"x" * 200_000)  # without time and samples, only the size can be compared
     report = verify_shards(folder)
     assert (report.problems, report.num_inputs) == ((), 1)
     assert [note.partition(": ")[2] for note in report.unchecked] == [
-        "it is not a local file.",
-        "it was skipped when the shards were made.",
-        "it is not there.",
+        "not a local file.",
+        "skipped when the shards were made.",
+        "the file is missing.",
     ]
 
 
-# Folders that are none
+# Folders that cannot be verified
 
 
 def test_a_folder_that_is_unfinished_missing_or_something_else_is_an_error(tmp_path):

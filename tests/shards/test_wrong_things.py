@@ -1,4 +1,4 @@
-"""What is not a folder of shards, and what is not an option: each message names what was passed and what to do."""
+"""Paths that are not folders of shards, and invalid options: each message names the value and what to do."""
 
 import json
 
@@ -31,15 +31,15 @@ def somewhere(tmp_path, monkeypatch):
         (
             "corpus.txt",
             NotADirectoryError,
-            "file of text, not a folder of shards.*Encode it first with encode_corpus",
+            "text file, not a folder of shards.*Encode it first with encode_corpus",
         ),
-        ("rows.jsonl", NotADirectoryError, "file of text.*encode_corpus"),
+        ("rows.jsonl", NotADirectoryError, "text file.*encode_corpus"),
         ("tok.json", NotADirectoryError, "looks like a tokenizer.*Encode a corpus with it first"),
-        ("train.bin", NotADirectoryError, r"a single token file\. Pass the folder that it lies in"),
-        ("texts", gm.ShardsFormatError, r"files of a corpus, such as a\.txt\. Encode it first"),
+        ("train.bin", NotADirectoryError, r"a single token file\. Pass its folder"),
+        ("texts", gm.ShardsFormatError, r"corpus files such as a\.txt\. Encode it first"),
         ("empty", gm.ShardsFormatError, "not a folder of shards.*encode_corpus"),
         ("missing", FileNotFoundError, "missing"),
-        (5, TypeError, "folder=5 is a int"),
+        (5, TypeError, r"folder must be the path of a folder, got 5 \(int\)"),
         ("a\0b", gm.OptionError, "null character"),
     ],
 )
@@ -51,8 +51,8 @@ def test_text_a_tokenizer_and_the_like_in_place_of_shards(open_them, path, error
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"out": 5}, TypeError, "out=5 is a int. Pass the path of a folder"),
-        ({"out": None}, TypeError, "out=None is a NoneType"),
+        ({"out": 5}, TypeError, r"out must be the path of a folder, got 5 \(int\)"),
+        ({"out": None}, TypeError, "out must be the path of a folder, got None"),
         ({"out": "\0"}, gm.OptionError, "out=.* null character"),
         ({"format": []}, gm.OptionError, r"format=\[\] is a list\. Pass one of 'gristmill'"),
         ({"format": None}, gm.OptionError, "format=None is a NoneType. Pass one of 'gristmill'"),

@@ -1,4 +1,4 @@
-"""`Tokenizer.extended`, and the tie-break rule of tokenizers that come from files which do not hold it."""
+"""`Tokenizer.extended`, and the tie-break rule of tokenizers from files that do not store it."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_extending_warns_when_nobody_has_stated_the_rule(exported):
     loaded = gm.Tokenizer.load(path, **given)
     for tokenizer in (loaded, pickle.loads(pickle.dumps(loaded))):
         with pytest.warns(
-            gm.FormatWarning, match=r"does not record tie_break; using 'greatest-bytes'\. Pass tie_break="
+            gm.FormatWarning, match=r"does not record tie_break; assuming 'greatest-bytes'\. Pass tie_break="
         ):
             tokenizer.extended(TEXTS, vocab_size=340, progress=None)
 
@@ -143,7 +143,7 @@ def test_a_rule_other_than_that_of_the_file_is_an_error(tmp_path):
     tok.save(tmp_path / "t.json")
     assert gm.Tokenizer.load(tmp_path / "t.json", tie_break="first-seen") == tok
     with pytest.raises(
-        gm.OptionError, match=r"t\.json: the file records tie_break='first-seen'; it cannot be loaded as 'huggingface'"
+        gm.OptionError, match=r"t\.json: tie_break='huggingface', but the file records tie_break='first-seen'"
     ):
         gm.Tokenizer.load(tmp_path / "t.json", tie_break="huggingface")
     with pytest.raises(gm.OptionError, match="tie_break='fairest'"):

@@ -1,4 +1,4 @@
-"""Tokenizer.from_pretrained: folders, and names on the Hub by way of a stand-in for huggingface_hub."""
+"""Tokenizer.from_pretrained: folders, and names on the Hub with a fake huggingface_hub."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def tok():
 
 @pytest.fixture
 def hub(monkeypatch):
-    """A huggingface_hub that gives the folder in `hub.folder`, or raises `hub.error`, and records what was asked."""
+    """A fake huggingface_hub that returns `hub.folder` or raises `hub.error`, and records its requests."""
     module = types.ModuleType("huggingface_hub")
     module.asked, module.folder, module.error = [], None, None
 
@@ -74,7 +74,7 @@ def test_a_folder_wins_over_a_name_on_the_hub(tok, tmp_path, monkeypatch, hub):
     tok.export("gpt2", format="huggingface")
     assert gm.Tokenizer.from_pretrained("gpt2") == tok
     assert hub.asked == []
-    with pytest.raises(gm.OptionError, match="revision='main' is for names on the Hub, and gpt2 is a path"):
+    with pytest.raises(gm.OptionError, match="revision='main' applies to names on the Hub, but gpt2 is a path"):
         gm.Tokenizer.from_pretrained("gpt2", revision="main")
 
 
@@ -98,7 +98,7 @@ def test_what_the_hub_refuses_is_one_plain_line(tmp_path, hub):
     ):
         gm.Tokenizer.from_pretrained("owner/name", revision="x")
     hub.error, hub.folder = None, tmp_path
-    with pytest.raises(gm.TokenizerFormatError, match=r"^owner/name: has no tokenizer that can be read"):
+    with pytest.raises(gm.TokenizerFormatError, match=r"^owner/name: the folder has no tokenizer file"):
         gm.Tokenizer.from_pretrained("owner/name")
 
 
@@ -175,20 +175,22 @@ def test_another_tie_break_than_the_file_records_is_an_error_that_names_the_file
     for name, shown in ((tmp_path, tmp_path / "tokenizer.json"), ("owner/name", "owner/name/tokenizer.json")):
         with pytest.raises(gm.OptionError) as caught:
             gm.Tokenizer.from_pretrained(name, tie_break="huggingface")
-        start = f"{shown}: the file records tie_break='greatest-bytes'; it cannot be loaded as 'huggingface'."
+        start = f"{shown}: tie_break='huggingface', but the file records tie_break='greatest-bytes'."
         assert str(caught.value).startswith(start)
 
 
 def test_an_error_names_the_file_that_was_found_in_a_folder(tok, tmp_path):
     export(tok, tmp_path / "mill.tiktoken", format="tiktoken")
     for read in (gm.Tokenizer.load, gm.Tokenizer.from_pretrained):
-        with pytest.raises(gm.TokenizerFormatError, match=r"mill\.tiktoken: a \.tiktoken file holds no pattern"):
+        with pytest.raises(
+            gm.TokenizerFormatError, match=r"mill\.tiktoken: a \.tiktoken file does not store the pattern"
+        ):
             read(tmp_path)
 
 
 def test_a_model_file_of_another_tool_is_passed_over(tok, tmp_path):
     (tmp_path / "tokenizer.model").write_bytes(b"\n\x0e\n\x05<unk>\x15\x00\x00\x00\x00\x18\x02")  # SentencePiece
-    with pytest.raises(gm.TokenizerFormatError, match="has no tokenizer that can be read"):
+    with pytest.raises(gm.TokenizerFormatError, match="has no tokenizer file"):
         gm.Tokenizer.load(tmp_path)
     tok.save(tmp_path / "mill.json")
     assert gm.Tokenizer.load(tmp_path) == tok

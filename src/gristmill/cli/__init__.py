@@ -1,8 +1,8 @@
 """The command line: `gristmill COMMAND …`.
 
-Each command is one module here with a dataclass `Command` (its fields are the options) and a method `run() -> int`; its
-line in `COMMANDS` makes it known. Results go to stdout, progress and messages to stderr. Exit codes: 0 done, 1 failed,
-2 wrong usage, 130 interrupted (Ctrl-C), 143 terminated (SIGTERM).
+Each command is a module with a dataclass `Command`: its fields are the options, `run() -> int` does the work, and
+`EXAMPLES` ends its help. A line in `GROUPS` registers it. Results go to stdout, progress and messages to stderr. Exit
+codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted (Ctrl-C), 143 terminated (SIGTERM).
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from typing import Any
 
 __all__ = ["COMMANDS", "main"]
 
-# What each command does, by what it works on: the overview shows them in these groups.
+# Summary of each command, in the groups that the overview shows.
 GROUPS = {
     "make a tokenizer": {
         "train-tokenizer": "train a byte-level BPE tokenizer on a corpus",
-        "count-words": "count the words of a corpus once, to train on them often",
-        "extend": "make the vocabulary of a tokenizer larger, from a corpus",
-        "truncate": "make the vocabulary of a tokenizer smaller",
-        "export": "write a tokenizer in the format of another tool",
+        "count-words": "count the words of a corpus once, to train several tokenizers",
+        "extend": "enlarge the vocabulary of a tokenizer, using a corpus",
+        "truncate": "shrink the vocabulary of a tokenizer",
+        "export": "convert a tokenizer to the format of another library",
     },
     "use a tokenizer": {
         "tokenize": "show the ids and tokens of a text",
         "decode": "turn ids back into text",
         "count": "count the tokens of texts and files",
         "compare": "compare tokenizers on a text, and their vocabularies",
-        "inspect": "show what a tokenizer or a folder of shards holds",
+        "inspect": "show the contents of a tokenizer, shards or word counts",
     },
     "encode a corpus": {
         "encode": "encode a corpus into token shards",
-        "verify": "check every byte of a folder of shards against its manifest",
-        "task": "run encode or count-words in tasks, with Slurm or the like",
+        "verify": "check shards against their manifest",
+        "task": "run encode or count-words as separate tasks, e.g. on Slurm",
     },
     "train a model": {
-        "train-model": "train a language model on token shards",
-        "evaluate": "show how well a trained model predicts shards",
-        "generate": "write text with a trained model",
-        "export-model": "write a trained model for transformers or llama.cpp",
-        "report": "make one page of a training run, or compare runs",
+        "train-model": "train a language model on token shards or text",
+        "evaluate": "compute loss, perplexity and bits per byte of a model",
+        "generate": "generate text with a trained model",
+        "export-model": "convert a trained model for transformers or llama.cpp",
+        "report": "write an HTML report of a training run, or compare runs",
     },
     "other": {
-        "sample-corpus": "write a corpus of children's stories to try things on",
-        "completion": "print a script that completes commands and options in a shell",
+        "sample-corpus": "write a sample corpus of children's stories",
+        "completion": "print a shell completion script for bash, zsh or fish",
     },
 }
 COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # an ASCII terminal is not a reason to fail
+        sys.stdout.reconfigure(errors="backslashreplace")  # do not fail on an ASCII terminal
     debug = os.environ.get("GRISTMILL_DEBUG", "") not in ("", "0")
     end_of_options = arguments.index("--") if "--" in arguments else len(arguments)
     if "--debug" in arguments[:end_of_options]:
@@ -72,29 +72,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, _terminate)
     try:
         code = _dispatch(arguments, debug)
-        if sys.stdout is not None:  # closed before we were started
+        if sys.stdout is not None:  # None if stdout was closed before the start
             sys.stdout.flush()
         return code
-    except OSError as error:  # of stdout: everything else is reported where it happens
+    except OSError as error:  # from stdout: all other errors are reported where they occur
         if debug and not isinstance(error, BrokenPipeError):
             raise
         _discard_output()
-        if not isinstance(error, BrokenPipeError):  # a reader such as `head` that has exited is no reason to complain
+        if not isinstance(error, BrokenPipeError):  # the reader, such as `head`, has exited
             print(f"gristmill: error: standard output: {error.strerror or error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt as interruption:
         if argv is None:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # an impatient second one has nothing left to stop
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # ignore a second Ctrl-C: nothing is left to stop
         if debug:
             raise
         terminated = isinstance(interruption, _Terminated)
-        if _speaks_for_all():
+        if _is_reporter():
             print(f"gristmill: {'terminated' if terminated else 'interrupted'}", file=sys.stderr)
         return TERMINATED if terminated else INTERRUPTED
 
 
-def _speaks_for_all() -> bool:
-    """Whether this process shows what all processes that a launcher has started would show."""
+def _is_reporter() -> bool:
+    """Return whether this process prints the messages that all processes of a launcher would print."""
     if "RANK" not in os.environ and "SLURM_PROCID" not in os.environ:
         return True
     from gristmill.errors import OptionError
@@ -107,15 +107,15 @@ def _speaks_for_all() -> bool:
 
 
 def _discard_output() -> None:
-    """Let what is still to be written to stdout disappear: Python would fail on it again at exit."""
-    with contextlib.suppress(OSError, ValueError):  # not a file
+    """Redirect stdout to the null device, because Python would fail at exit when it flushes the buffer."""
+    with contextlib.suppress(OSError, ValueError):  # stdout is not a file
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
         os.close(null)
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM: everything is cleaned up as after Ctrl-C."""
+    """SIGTERM, cleaned up like Ctrl-C."""
 
 
 def _terminate(*_: object) -> None:
@@ -146,51 +146,53 @@ def _overview() -> str:
         for title, group in GROUPS.items()
     )
     return f"""\
-Gristmill: raw text in, trained model out.
+Gristmill trains BPE tokenizers, encodes corpora and trains language models.
 
 usage: gristmill COMMAND [OPTIONS]
 
 {commands}
 
 more:
-  gristmill COMMAND --help   the options of a command
-  gristmill --version        the version
+  gristmill COMMAND --help   show options and examples of a command
+  gristmill --version        show the version
   --debug                    with any command: show the traceback of an error
 
-example:
+examples:
   gristmill sample-corpus -o stories.txt --size 50MB
   gristmill train-tokenizer stories.txt --vocab-size 8k -o tok.json
   gristmill tokenize -t tok.json "Once upon a time"
   gristmill export tok.json -f huggingface -o hf
-  gristmill encode stories.txt -t tok.json -o shards"""
+  gristmill encode stories.txt -t tok.json -o shards --val-fraction 0.01
+  gristmill train-model shards -o run --preset quickstart"""
 
 
 def _refuse(name: str) -> int:
     from gristmill.arguments import nearest
 
     kind = "option" if name.startswith("-") else "command"
-    # "trian" is nearest to "train", which is not a command but the first word of two.
+    # "trian" is nearest to "train", which is the first word of two commands.
     begun = {word: [command for command in COMMANDS if command.startswith(f"{word}-")] for word in _FIRST_WORDS}
     hint = nearest(name, [*COMMANDS, *begun, "--help", "--version"])
     for word, commands in begun.items():
         hint = hint.replace(repr(word), " or ".join(map(repr, commands)))
-    print(f"gristmill: error: no {kind} {name!r}.{hint} See 'gristmill --help'.", file=sys.stderr)
+    print(f"gristmill: error: unknown {kind} {name!r}.{hint} See 'gristmill --help'.", file=sys.stderr)
     return WRONG_USAGE
 
 
 def _parse(name: str, arguments: list[str]) -> Any:
-    """The command with its options set, or the exit code when help or an error was printed."""
+    """Return the command with its options set, or the exit code if help or an error was printed."""
     import tyro
 
-    from gristmill.cli.usage import check_usage
+    from gristmill.cli.examples import examples_text
+    from gristmill.cli.usage import HELP, check_usage
     from gristmill.cli.values import UsageError, registry
     from gristmill.errors import MissingPackageError, OptionError
 
     module = importlib.import_module(f"gristmill.cli.{name.replace('-', '_')}")
     try:
-        if hasattr(module, "spelled_out"):  # short forms that tyro does not know
+        if hasattr(module, "spelled_out"):  # short forms that tyro does not support
             arguments = module.spelled_out(arguments)
-        # A command whose options depend on what is given makes its class for it.
+        # A command whose options depend on the arguments creates its class for them.
         command = module.command_class(arguments) if hasattr(module, "command_class") else module.Command
         check_usage(command, name, arguments)
         settings: dict[str, Any] = {
@@ -199,21 +201,23 @@ def _parse(name: str, arguments: list[str]) -> Any:
             "config": (tyro.conf.HelptextFromCommentsOff,),
             "registry": registry(),
         }
-        if hasattr(module, "parse"):  # a command whose defaults depend on what is given
+        if hasattr(module, "parse"):  # a command whose defaults depend on the arguments
             return module.parse(arguments, **settings)
         return tyro.cli(command, args=arguments, **settings)
     except SystemExit as error:
+        if not error.code and any(flag in arguments for flag in HELP):
+            print("\n" + examples_text(command.EXAMPLES))
         return error.code if isinstance(error.code, int) else WRONG_USAGE
     except (MissingPackageError, OptionError, OSError, UsageError) as error:
         if isinstance(error, OSError) and error.errno is not None and error.filename is None:
-            raise  # of stdout, for `main`
-        if _speaks_for_all():
+            raise  # from stdout, handled in `main`
+        if _is_reporter():
             print(f"gristmill: error: {_one_line(error)}", file=sys.stderr)
         return WRONG_USAGE
 
 
 def _description(command: type) -> str:
-    """The docstring in lines that fit. Indented, because tyro joins others into one, however narrow the terminal is."""
+    """Return the wrapped docstring. Lines are indented, because tyro joins unindented lines into one."""
     import inspect
     import textwrap
 
@@ -235,21 +239,21 @@ def _run(command: Any, debug: bool) -> int:
             warnings.showwarning = show_warning  # type: ignore[assignment]
             return int(command.run())
     except BrokenPipeError:
-        raise  # of stdout, for `main`
+        raise  # from stdout, handled in `main`
     except (GristmillError, OSError, MemoryError, UsageError) as error:
         if debug:
             raise
         is_memory = isinstance(error, MemoryError) and not isinstance(error, GristmillError)
         message = _out_of_memory(error, command) if is_memory else in_flags(_one_line(error), command)
         is_usage = isinstance(error, OptionError | UsageError)
-        speaks = getattr(command, "runs_alone", False) or _speaks_for_all()
-        if speaks or not (is_usage or getattr(error, "is_shown_by_first", False)):
+        reports = getattr(command, "runs_alone", False) or _is_reporter()
+        if reports or not (is_usage or getattr(error, "is_shown_by_first", False)):
             print(f"gristmill: error: {message}", file=sys.stderr)
         return WRONG_USAGE if is_usage else FAILED
 
 
 def _out_of_memory(error: BaseException, command: Any) -> str:
-    """What was too large, where the error names it, and the options of this command that help."""
+    """Return the message of a memory error, with the options of this command that reduce memory use."""
     text = _one_line(error)
     detail = "" if text == "MemoryError" or text.startswith("out of memory") else f": {text.rstrip('.')}"
     helps = {"memory_limit": "--memory-limit", "threads": "fewer --threads"}

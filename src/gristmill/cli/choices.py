@@ -1,4 +1,4 @@
-"""What options choose from: the names in the registries, so that what is registered is on the command line."""
+"""Choices of options, taken from the registries, so every registered name is available on the command line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TokenizerFormat: TypeAlias = Annotated[str, one_of(FORMATS)]
 
 
 def listed(names: Iterable[str]) -> str:
-    """The names in a sentence.
+    """Return the names as a list in a sentence.
 
     >>> listed(["npy", "parquet", "llmc"])
     'npy, parquet or llmc'

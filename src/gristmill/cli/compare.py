@@ -1,4 +1,4 @@
-"""gristmill compare: several tokenizers on one text, and what their vocabularies share."""
+"""gristmill compare: compare tokenizers on a text, and their vocabularies."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import tyro
 from numpy.typing import NDArray
 
+from gristmill.cli.examples import Examples
 from gristmill.cli.options import format_size
 from gristmill.cli.streams import first_bytes
 from gristmill.cli.table import columns, pairs, show_token
@@ -27,32 +28,40 @@ MAX_SHOWN_TOKENS = 24
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    r"""Compare tokenizers: bytes per token on a text, what their vocabularies share, and where they cut differently.
+    r"""Compare tokenizers: bytes per token on a text, shared vocabulary, and places where they split differently.
 
-    Tokens are compared by their bytes, not by their ids. A space is shown as ␣; bytes that are not a whole character,
-    as \xNN.
+    Tokens are compared by their bytes, not by their ids. A space is shown as ␣, and bytes that are not a complete
+    character as \xNN.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        ("Compare two tokenizers on a built-in story.", "gristmill compare old.json new.json"),
+        (
+            "Compare on your own text, and show 20 differences.",
+            "gristmill compare old.json new.json --text story.txt --num-differences 20",
+        ),
+    )
 
     tokenizers: Annotated[
         tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER…", help_behavior_hint="")
     ]
-    """Two or more tokenizer files or folders, in any format that can be read. Name them before --allowed-special."""
+    """Two or more tokenizer files or folders, in any supported format. Put them before --allowed-special."""
 
     text: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """The text to compare on, of which the first 10 MB are taken; without it, a built-in story."""
+    """Text file to compare on; only the first 10 MB are used. By default, a built-in story."""
 
     pattern: Annotated[str | None, tyro.conf.arg(metavar="NAME|REGEX", help_behavior_hint="")] = None
-    """The pattern of those that do not hold one, such as .tiktoken files."""
+    """Pattern of tokenizers whose format does not store it, such as .tiktoken."""
 
     num_differences: Annotated[int, whole_number("--num-differences")] = 5
-    """Show this many of the first places where they differ."""
+    """Number of differences to show."""
 
     allowed_special: AllowedSpecial = ()
-    """Special tokens that become ids where the text spells them out; all: every one."""
+    """Special tokens that become their ids where the text contains them. all: every special token."""
 
     def run(self) -> int:
         if len(self.tokenizers) < 2:
-            raise UsageError("there is nothing to compare. Name at least two tokenizers.")
+            raise UsageError("compare needs at least two tokenizers. Pass their files or folders.")
         tokenizers = [_load(name, self.pattern) for name in self.tokenizers]
         name, data = self._read_text()
         for path, tokenizer in zip(self.tokenizers, tokenizers, strict=True):
@@ -61,7 +70,7 @@ class Command:
         encoded = [tokenizer.encode_array(data, allowed_special=rule) for tokenizer in tokenizers]
         print(f"Text: {name}, {format_size(len(data))}")
         print(_sizes(self.tokenizers, tokenizers, [len(ids) for ids in encoded], len(data)))
-        print("\nTokens that two vocabularies share, by their bytes")
+        print("\nShared tokens, compared by their bytes")
         print(_overlaps(self.tokenizers, tokenizers))
         cuts = [_token_ends(tokenizer, ids) for tokenizer, ids in zip(tokenizers, encoded, strict=True)]
         print("\n" + _differences(self.tokenizers, cuts, data, max(self.num_differences, 0)))
@@ -73,11 +82,11 @@ class Command:
             return f"the first 10 MB of {self.text}" if more else str(self.text), data
         from gristmill.sample_corpus import stories
 
-        return "a story of the sample corpus (--text FILE for another)", next(stories()).encode()
+        return "a story of the sample corpus (--text FILE to use another text)", next(stories()).encode()
 
 
 def _load(name: str, pattern: str | None) -> Tokenizer:
-    """The tokenizer; the pattern is for those files alone that hold none."""
+    """Return the tokenizer. The pattern is used only for files that do not store one."""
     import gristmill
     from gristmill.errors import TokenizerFormatError
 
@@ -111,7 +120,7 @@ def _overlaps(names: Sequence[str], tokenizers: Sequence[Tokenizer]) -> str:
 
 
 def _token_ends(tokenizer: Tokenizer, ids: NDArray[Any]) -> NDArray[np.int64]:
-    """Where each token ends in the text."""
+    """Return the end of each token in the text."""
     lengths = np.zeros(tokenizer.vocab_size, np.int64)
     for id, token in tokenizer.vocab.items():
         lengths[id] = len(token)
@@ -121,10 +130,10 @@ def _token_ends(tokenizer: Tokenizer, ids: NDArray[Any]) -> NDArray[np.int64]:
 def _differences(names: Sequence[str], cuts: list[NDArray[np.int64]], data: bytes, num_shown: int) -> str:
     places = list(_places(cuts))
     if not places:
-        return "All of them cut the text into the same tokens."
+        return "All tokenizers split the text into the same tokens."
     num_bytes = sum(end - begin for begin, end in places)
     share = 100 * num_bytes / len(data)
-    lines = [f"Places where they differ: {len(places):,}, with {share:.1f} % of the bytes"]
+    lines = [f"Different splits: {len(places):,}, covering {share:.1f} % of the bytes"]
     for begin, end in places[:num_shown]:
         rows = [(name, _tokens_between(begin, end, ends, data)) for name, ends in zip(names, cuts, strict=True)]
         lines.append(f"  byte {begin:,}\n{pairs(rows, indent=4)}")
@@ -134,11 +143,11 @@ def _differences(names: Sequence[str], cuts: list[NDArray[np.int64]], data: byte
 
 
 def _places(cuts: list[NDArray[np.int64]]) -> Iterator[tuple[int, int]]:
-    """The shortest stretches that begin and end at a token of every tokenizer and are cut differently inside."""
+    """Yield the shortest spans that start and end at token boundaries of every tokenizer but are split differently."""
     common = cuts[0]
     for ends in cuts[1:]:
         common = np.intersect1d(common, ends, assume_unique=True)
-    # How many tokens each has up to every common end: where all steps are 1, the tokens are the same.
+    # Number of tokens between common boundaries: where it is 1 for every tokenizer, the tokens are identical.
     steps = [np.diff(np.searchsorted(ends, common, side="right"), prepend=0) for ends in cuts]
     is_same = np.all([step == 1 for step in steps], axis=0)
     begins = np.concatenate([[0], common[:-1]])

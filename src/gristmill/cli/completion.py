@@ -1,32 +1,36 @@
-"""gristmill completion: a script that completes commands, options and choices in a shell."""
+"""gristmill completion: print a shell completion script for commands, options and choices."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 
 from gristmill.cli import COMMANDS, task
+from gristmill.cli.examples import Examples
 from gristmill.cli.usage import HELP, Option, options_of
 from gristmill.cli.values import one_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Print a script that completes commands, options, choices and files in your shell.
+    """Print a shell completion script for commands, options, choices and files.
 
-    bash: gristmill completion bash > ~/.local/share/bash-completion/completions/gristmill
-
-    zsh: gristmill completion zsh > "${fpath[1]}/_gristmill"
-
-    fish: gristmill completion fish > ~/.config/fish/completions/gristmill.fish
+    Load it with eval, or write it to a file that the shell loads at start, such as
+    ~/.local/share/bash-completion/completions/gristmill for bash.
     """
 
+    EXAMPLES: ClassVar[Examples] = (
+        ("Complete commands and options in this bash session.", 'eval "$(gristmill completion bash)"'),
+        ("Install the completion for zsh.", 'gristmill completion zsh > "${fpath[1]}/_gristmill"'),
+        ("Install the completion for fish.", "gristmill completion fish > ~/.config/fish/completions/gristmill.fish"),
+    )
+
     shell: Annotated[str, tyro.conf.Positional, one_of(["bash", "zsh", "fish"]), tyro.conf.arg(name="SHELL")]
-    """The shell: bash, zsh or fish."""
+    """Shell: bash, zsh or fish."""
 
     def run(self) -> int:
         print(SHELLS[self.shell]({name: _options(name) for name in COMMANDS}))
@@ -34,13 +38,13 @@ class Command:
 
 
 def _options(name: str) -> list[Option]:
-    """The options of a command that have a flag; only --help where a package that it needs is not installed."""
+    """Return the options of a command that have a flag; only --help if a package that it needs is not installed."""
     help = Option("help", HELP, "", (), is_required=False, takes_many=False, is_switch=True)
     try:
         module = importlib.import_module(f"gristmill.cli.{name.replace('-', '_')}")
     except ImportError:
         return [help]
-    # A command whose options depend on what is given offers those of every case.
+    # A command whose options depend on the arguments offers the options of every case.
     classes = module.every_command() if hasattr(module, "every_command") else [module.Command]
     options = {option.name: option for command in classes for option in options_of(command)}
     return [help, *(option for option in options.values() if not option.is_positional)]
@@ -115,7 +119,7 @@ def _fish(commands: dict[str, list[Option]]) -> str:
 SHELLS: dict[str, Callable[[dict[str, list[Option]]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
 
 
-# What is chosen by a word and not by a flag: the command, the word before, and the words to choose from.
+# Choices without a flag: the command, the preceding word, and the choices.
 WORDS = [
     ("completion", "completion", " ".join(SHELLS)),
     ("task", "task", " ".join(task.ACTIONS)),
@@ -128,7 +132,7 @@ def _first_words() -> list[str]:
 
 
 def _choice_cases(commands: dict[str, list[Option]]) -> list[tuple[str, str]]:
-    """What `COMMAND FLAG` may be followed by."""
+    """Return the choices that may follow each `COMMAND FLAG`."""
     cases = [
         ("|".join(f'"{name} {flag}"' for flag in option.spellings), " ".join(option.choices))
         for name, options in commands.items()

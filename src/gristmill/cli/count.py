@@ -1,4 +1,4 @@
-"""gristmill count: how many tokens texts and files have."""
+"""gristmill count: count the tokens of texts and files."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import tyro
 
 from gristmill.cli.choices import ProgressKind
+from gristmill.cli.examples import Examples
 from gristmill.cli.options import Flag, ReadingOptions, Threads
 from gristmill.cli.streams import argument_bytes, stdin_as_file, stdin_is_given
 from gristmill.cli.table import columns, pairs
@@ -35,14 +36,14 @@ WHAT_TO_PASS = "files, --string TEXT, or text through a pipe"
 
 @dataclass(slots=True)
 class Figures:
-    """What a file, or all of them, has."""
+    """Numbers of documents, bytes and tokens of one file or of all files."""
 
     documents: int = 0
     bytes: int = 0
     tokens: int = 0
 
     def add(self, other: Figures) -> None:
-        """Add what another file, or another part of this one, has."""
+        """Add the numbers of another file or of another part of this file."""
         self.documents += other.documents
         self.bytes += other.bytes
         self.tokens += other.tokens
@@ -57,33 +58,39 @@ class Figures:
 class Command(ReadingOptions, TokenizerOptions):
     """Count the tokens of texts and files, in bounded memory.
 
-    Files are read as `gristmill encode` reads them: a separator such as <|endoftext|> belongs to no document and is
-    not counted, and neither is the end-of-text id that `encode` adds to each document.
+    Files are read as `gristmill encode` reads them. Separators such as <|endoftext|> and the end-of-text ids that
+    `encode` adds to documents are not counted.
     """
 
+    EXAMPLES: ClassVar[Examples] = (
+        ("Count the tokens of every file in a folder.", "gristmill count -t tok.json data"),
+        ("Count the tokens of a text.", "gristmill count -t tok.json --string 'Once upon a time'"),
+        ("Print one JSON object for a script.", "gristmill count -t tok.json corpus.txt --json"),
+    )
+
     files: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE…", help_behavior_hint="")] = ()
-    """Files, folders, URLs or globs; - is stdin, which is also read when nothing is given."""
+    """Files, folders, URLs or globs. Reads stdin if omitted or -."""
 
     string: Annotated[
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")
     ] = ()
-    """Count the tokens of this text; may be given several times."""
+    """Text to count. Repeatable."""
 
     allowed_special: AllowedSpecial = ()
-    """Special tokens that count as one where a text spells them out; all: every one."""
+    """Special tokens that count as one token where the text contains them. all: every special token."""
 
     json: Flag = False
-    """Write one JSON object instead of a table."""
+    """Print a JSON object instead of a table."""
 
     threads: Threads = None
-    """How many threads encode."""
+    """Number of threads."""
 
     progress: ProgressKind = "auto"
-    """Bars on a terminal, bars always, JSON lines, or nothing; on stderr."""
+    """Progress on stderr: auto (bars on a terminal), bar, jsonl (JSON Lines) or none."""
 
     def run(self) -> int:
         if self.string and self.files:
-            raise UsageError("files and --string cannot both be given. Pass one of them.")
+            raise UsageError("files and --string exclude each other. Pass one of them.")
         if not self.string and not self.files and not stdin_is_given():
             raise UsageError(f"nothing to count. Pass {WHAT_TO_PASS}.")
         if self.string:
@@ -109,7 +116,7 @@ class Command(ReadingOptions, TokenizerOptions):
         for field in dataclasses.fields(ReadingOptions):
             if getattr(self, field.name) != field.default:
                 flag = field.name.replace("_", "-")
-                raise UsageError(f"--{flag} says how files are read, and --string is a text. Leave it out.")
+                raise UsageError(f"--{flag} applies to files, not to --string. Omit --{flag}.")
 
     def _count_files(self, tokenizer: Tokenizer) -> list[tuple[str, Figures]]:
         from gristmill.corpus import Files, FoundFiles, Reading, open_corpus
@@ -118,7 +125,7 @@ class Command(ReadingOptions, TokenizerOptions):
         reading = Reading.checked(self.read_options(), **_separator(tokenizer))
         with self._names() as (names, spooled), open_progress(self._progress()) as on_progress:
             files = open_corpus(Files(names), reading)
-            assert isinstance(files, FoundFiles)  # they are given as names
+            assert isinstance(files, FoundFiles)  # the corpus is a list of names
             figures = _count(tokenizer, files, reading, allowed(self.allowed_special), self.threads, on_progress)
         return [("-" if name == spooled else name, figures[i]) for i, name in enumerate(files.paths)]
 
@@ -127,31 +134,31 @@ class Command(ReadingOptions, TokenizerOptions):
 
     @contextlib.contextmanager
     def _names(self) -> Iterator[tuple[list[str], str | None]]:
-        """The names of the files, and of the one that holds stdin, if it is read."""
+        """Yield the file names, and the name of the temporary file with stdin, if stdin is read."""
         names = list(self.files or ("-",))
         if "-" not in names:
             yield names, None
             return
         if names.count("-") > 1:
-            raise UsageError("- is given twice, and stdin can be read only once. Name it once.")
+            raise UsageError("- is given twice, but stdin can be read only once. Pass it once.")
         with stdin_as_file(WHAT_TO_PASS) as path:
             yield [str(path) if name == "-" else name for name in names], str(path)
 
 
 def spelled_out(arguments: list[str]) -> list[str]:
-    """The arguments as they are; `UsageError` for --string without a text, or with one that looks like an option."""
+    """Return the arguments unchanged. Raise `UsageError` if the text of --string is missing or looks like an option."""
     options = list(takewhile(lambda argument: argument != "--", arguments))
     for argument, text in zip(options, [*options[1:], None], strict=True):
         if argument == "--string" and text is None:
             raise UsageError("--string needs a value: --string TEXT. See 'gristmill count --help'.")
         if argument == "--string" and text is not None and text.startswith("-") and len(text) > 1:
             written = shlex.quote(text)
-            raise UsageError(f"--string needs a text, and {text!r} looks like an option. Write --string={written}.")
+            raise UsageError(f"--string needs a text, but {text!r} looks like an option. Write --string={written}.")
     return arguments
 
 
 def _separator(tokenizer: Tokenizer) -> dict[str, str]:
-    """What ends a document, as `encode` has it: the end-of-text token, where the tokenizer has one."""
+    """Return the document separator that `encode` uses: the end-of-text token, if the tokenizer has one."""
     from gristmill.shards.end_of_text import KNOWN
 
     specials = tokenizer.special_tokens
@@ -166,7 +173,7 @@ def _count(
     threads: int | None,
     on_progress: OnProgress | None,
 ) -> list[Figures]:
-    """The figures of each file. A few batches of some megabytes are held at a time, whatever the files have."""
+    """Return the numbers of each file. Memory holds a few batches of some megabytes, whatever the file sizes."""
     from gristmill.arguments import check_num_threads
     from gristmill.corpus import read_files
     from gristmill.corpus.batches import Batch
@@ -207,7 +214,7 @@ def _count(
 
 
 class _Meter:
-    """Reports how many bytes of all files were read."""
+    """Reports the number of bytes read of all files."""
 
     def __init__(self, files: FoundFiles, on_progress: OnProgress | None) -> None:
         self._begins = list(accumulate((input.num_bytes for input in files.inputs), initial=0))
@@ -216,14 +223,14 @@ class _Meter:
         self._reported = time.perf_counter()
 
     def report(self, index: int, position: int, num_tokens: int) -> None:
-        """Report where the batch that was counted last ends, if the last report is a while ago."""
+        """Report the end of the last counted batch, at most every REPORT_SECONDS."""
         self._tokens += num_tokens
         if self._on_progress is not None and time.perf_counter() - self._reported >= REPORT_SECONDS:
             self._reported = time.perf_counter()
             self._on_progress("encode", self._begins[index] + position, self._begins[-1], tokens=self._tokens)
 
     def finish(self) -> None:
-        """Report that all is done."""
+        """Report that all files are counted."""
         if self._on_progress is not None:
             self._on_progress("encode", self._begins[-1], self._begins[-1], tokens=self._tokens)
 

@@ -1,15 +1,16 @@
-"""gristmill count-words: a corpus in, its words with their counts out; training takes them instead of the corpus."""
+"""gristmill count-words: count the words of a corpus, for training without reading the corpus again."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import tyro
 
 from gristmill.cli.choices import ProgressKind
+from gristmill.cli.examples import Examples
 from gristmill.cli.executors import ExecutorOptions, parts_beside, remove_parts, task_rows, task_tables
 from gristmill.cli.options import (
     CorpusNames,
@@ -34,35 +35,47 @@ if TYPE_CHECKING:
 class Command(ExecutorOptions, ReadingOptions):
     """Count the words (distinct pieces) of a corpus and save them as a .gmw file.
 
-    `gristmill train-tokenizer words.gmw` and `gristmill extend` then start from the counts: a corpus is read once,
-    however many vocabularies are trained from it. Files of several parts are added up when they are named together.
+    `gristmill train-tokenizer` and `gristmill extend` accept the file instead of a corpus, so a corpus is read once for
+    any number of vocabularies. Several .gmw files are added up.
     """
 
+    EXAMPLES: ClassVar[Examples] = (
+        (
+            "Count the words of a corpus.",
+            "gristmill count-words corpus.txt -o words.gmw",
+        ),
+        (
+            "Train on the counts instead of the corpus.",
+            "gristmill train-tokenizer words.gmw --vocab-size 16k -o tok16k.json",
+        ),
+        ("Add the counts of two parts.", "gristmill count-words a.gmw b.gmw -o all.gmw"),
+    )
+
     corpus: CorpusNames
-    """Files, folders, URLs, globs, or .gmw files to add up. Name them before --special-tokens."""
+    """Files, folders, URLs, globs, or .gmw files to add up. Put them before --special-tokens."""
 
     output: Output
-    """The file to write; its name ends in .gmw."""
+    """File to write. Its name ends in .gmw."""
 
     overwrite: Flag = False
-    """Replace the output if it is already there."""
+    """Replace an existing output."""
 
     pattern: PatternChoice = None
 
     special_tokens: NewSpecialTokens = None
-    """Special tokens, boundaries that no word crosses. The bare option, without any, means none."""
+    """Special tokens. No word crosses one. The option without a value means none."""
 
     min_frequency: Annotated[int, whole_number("--min-frequency")] = 1
-    """Leave out words that occur fewer times."""
+    """Ignore words that occur fewer than N times."""
 
     memory_limit: Annotated[int | None, byte_size("--memory-limit"), tyro.conf.arg(help_behavior_hint="")] = None
-    """What counting may use, such as 512MB or 2GiB; beyond it, the temporary folder is used."""
+    """Memory limit of counting, such as 512MB or 2GiB. Counts beyond it go to the temporary folder."""
 
     progress: ProgressKind = "auto"
-    """Bars on a terminal, bars always, JSON lines, or nothing; on stderr."""
+    """Progress on stderr: auto (bars on a terminal), bar, jsonl (JSON Lines) or none."""
 
     profile: Flag = False
-    """Show what each stage took."""
+    """Show the time of each stage."""
 
     def run(self) -> int:
         from gristmill.count.counting import CountOptions, count
@@ -88,9 +101,9 @@ class Command(ExecutorOptions, ReadingOptions):
         return 0
 
     def arguments(self) -> dict[str, Any]:
-        """Those of `count_words` that say what to count, without how files are read."""
+        """Return the arguments of `count_words`, without the reading options."""
         if self.output.suffix != ".gmw":
-            raise UsageError(f"--output {self.output} does not end in .gmw, by which training knows counted words.")
+            raise UsageError(f"--output {self.output} must end in .gmw, the suffix of word counts. Rename it.")
         return {
             "corpus": find_corpus(self.corpus, self, output=self.output, overwrite=self.overwrite),
             "pattern": self.pattern,
@@ -110,7 +123,7 @@ def _profile(counted: Counted, seconds: float, num_threads: int) -> Profile:
 
 
 def summary(counted: Counted, output: Path, seconds: float, *, with_times: bool = False) -> str:
-    """What was counted, and where it is; `with_times`, what the tasks took."""
+    """Return the summary of the counting; with `with_times`, also the task times."""
     words = counted.words
     rows = [
         ("corpus", f"{words.source_bytes:,} bytes"),

@@ -1,13 +1,14 @@
-"""gristmill decode: ids in, the bytes of their text out."""
+"""gristmill decode: turn ids back into the bytes of their text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
+from gristmill.cli.examples import Examples
 from gristmill.cli.options import Flag
 from gristmill.cli.streams import argument_bytes, is_terminal, stdin_chunks, stdin_is_given, write_bytes
 from gristmill.cli.table import show_token
@@ -26,17 +27,24 @@ _AS_SPACES = bytes.maketrans(b",[]()", b"     ")
 
 @dataclass(frozen=True, kw_only=True)
 class Command(TokenizerOptions):
-    """Write the text of ids to stdout, byte for byte.
+    """Decode ids and write their text to stdout, byte for byte.
 
-    Ids are separated by white space or commas, and may stand in brackets: what `gristmill tokenize` and Python print.
-    Nothing is added, except a line break at the end on a terminal; the texts of several lines follow each other.
+    Ids are separated by spaces, line breaks or commas, with or without brackets, as `gristmill tokenize` and Python
+    print them. The texts of several lines are joined without a separator. On a terminal, a line break is added at the
+    end.
     """
 
+    EXAMPLES: ClassVar[Examples] = (
+        ("Decode ids given as arguments.", "gristmill decode -t tok.json 79 344 261"),
+        ("Decode the ids in a file.", "gristmill decode -t tok.json < ids.txt"),
+        ("Omit special tokens.", "gristmill decode -t tok.json --skip-special 79 344 261 999"),
+    )
+
     ids: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="ID…", help_behavior_hint="")] = ()
-    """Ids; - is stdin, which is also read when no id is given."""
+    """Ids to decode. Reads stdin if omitted or -."""
 
     skip_special: Flag = False
-    """Leave special tokens out."""
+    """Omit special tokens."""
 
     def run(self) -> int:
         if not self.ids and not stdin_is_given():
@@ -49,7 +57,7 @@ class Command(TokenizerOptions):
             write_bytes(data)
             last = data[-1:] or last
         if is_terminal() and last != b"\n":
-            write_bytes(b"\n")  # the prompt of the shell comes next
+            write_bytes(b"\n")  # so that the shell prompt starts on a new line
         return 0
 
     def _chunks(self) -> Iterator[bytes]:
@@ -59,14 +67,14 @@ class Command(TokenizerOptions):
 
 
 def _parsed(chunks: Iterable[bytes]) -> Iterator[list[int]]:
-    """The ids of each chunk; one that a chunk cuts in two comes with the next."""
+    """Yield the ids of each chunk; an id split between two chunks comes with the second."""
     rest = b""
     for chunk in chunks:
         words = (rest + chunk.translate(_AS_SPACES) + b"|").split()
         rest = words.pop()[:-1]
         yield _parse_ids(words)
         if len(rest) > MAX_DIGITS:
-            _parse_id(rest)  # raises: no id is so long, and memory is bounded
+            _parse_id(rest)  # raises an error: no id is this long, and memory stays bounded
 
 
 def _parse_ids(words: list[bytes]) -> list[int]:
@@ -78,7 +86,7 @@ def _parse_id(word: bytes) -> int:
     if not word.isdigit() or len(word) > MAX_DIGITS:
         shown = show_token(word[:40]) + "…" * (len(word) > 40)
         if word.isdigit():
-            raise UsageError(f"{shown} is too large for an id. The largest id that a tokenizer can have is {MAX_ID}.")
+            raise UsageError(f"{shown} is too large for an id. The largest possible id is {MAX_ID}.")
         raise UsageError(f"'{shown}' is not an id. Pass whole numbers, separated by spaces or commas.")
     return int(word)
 
@@ -91,6 +99,6 @@ def _decoded(tokenizer: Tokenizer, ids: list[int]) -> bytes:
         unknown = next(id for id in ids if id not in vocab)
         gaps = ", with gaps" if unknown < tokenizer.vocab_size else ""
         raise UnknownTokenError(
-            f"no token has id {unknown}: this tokenizer has ids from 0 to {tokenizer.vocab_size - 1}{gaps}. "
-            f"Pass the tokenizer that made the ids."
+            f"no token has id {unknown}: the ids of this tokenizer are 0 to {tokenizer.vocab_size - 1}{gaps}. "
+            f"Pass the tokenizer that produced the ids."
         ) from None

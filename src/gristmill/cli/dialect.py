@@ -1,7 +1,7 @@
-"""Messages in the language of the command line: `num_threads=0` of Python is `--threads 0` here.
+"""Translation of messages for the command line: `num_threads=0` in Python becomes `--threads 0`.
 
-Errors and warnings name options as keyword arguments and stages as functions. On their way to a terminal, the options
-of the command that runs are spelled as its flags, with values as a shell takes them, and functions as commands.
+Errors and warnings name options as keyword arguments and stages as functions. Before they are printed, options of the
+running command are rewritten as flags with values in shell syntax, and functions as commands.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import shlex
 
 from gristmill.cli.usage import options_of
 
-# Keyword arguments of Python whose flag has another name.
+# Keyword arguments whose flag has another name.
 OTHER_NAMES = {
     "num_threads": "threads",
     "num_workers": "workers",
@@ -21,10 +21,10 @@ OTHER_NAMES = {
     "num_texts": "num",
     "out": "output",
 }
-# Those whose flag switches off what is on.
+# Keyword arguments whose flag is the opposite.
 OPPOSITES = {"use_cache": "no_cache"}
 
-# Functions of Python, and the commands that do the same.
+# Python functions and the equivalent commands.
 COMMANDS = {
     "train_tokenizer": "train-tokenizer",
     "extend_tokenizer": "extend",
@@ -40,7 +40,7 @@ COMMANDS = {
 }
 _FUNCTION = re.compile(rf"(?:\bgm\.|\bgristmill\.|(?<![\w.]))({'|'.join(map(re.escape, COMMANDS))})\b(?:\([^()]*\))?")
 
-# Not inside a word, a path, a quotation or a call: those are not options of this command.
+# Not inside a word, path, quotation or call, where the name is not an option of this command.
 _START = r"(?<![\w.\-'\"/=|<])(?<!\w\()"
 # A Python value in a message: a string, a bracketed list of strings, or a word.
 _VALUE = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\[({][^\[\](){}]*[\])}]|[-+\w.…]*[\w…]|"""
@@ -48,7 +48,7 @@ _COMPARISON = r" (?:>=|<=|<|>|must |was |is for )"
 
 
 def in_flags(message: str, command: object) -> str:
-    """The message with the options of `command`, or of its class, spelled as flags, and functions as commands.
+    """Return the message with options of `command` (or of its class) as flags, and functions as commands.
 
     >>> @dataclasses.dataclass
     ... class Command:
@@ -79,7 +79,7 @@ def in_flags(message: str, command: object) -> str:
     message = re.sub(rf"{_START}({name}) and ({name})(?= (?:are both given|exclude each other)\b)", both, message)
 
     def alone(found: re.Match[str]) -> str:
-        # A name of two words is an option wherever it stands; one word may be English, unless it is compared.
+        # A name with an underscore is always an option. A single word may be English, unless it is compared.
         is_option = ("_" in found[1] or found[2]) and flags[found[1]].startswith("--")
         return flags[found[1]] + (found[2] or "") if is_option else found[0]
 
@@ -87,7 +87,7 @@ def in_flags(message: str, command: object) -> str:
 
 
 def _flags(command: object) -> dict[str, str]:
-    """How each keyword argument is written on the command line; an option without a flag has its metavar."""
+    """Return the flag of each keyword argument; a positional option maps to its metavar."""
     if not dataclasses.is_dataclass(command):
         return {}
     written = {
@@ -99,12 +99,12 @@ def _flags(command: object) -> dict[str, str]:
 
 
 def _spelled(flag: str, value: str) -> str:
-    """A flag with the value that Python's repr shows, as it is typed in a shell."""
+    """Return a flag with the value of a Python repr in shell syntax."""
     if value in ("True", "False", "None"):
         return {"True": flag, "False": f"no {flag}", "None": f"{flag} none"}[value]
     try:
         plain = ast.literal_eval(value)
-    except (ValueError, SyntaxError):  # a word, or something cut short with "…"
+    except (ValueError, SyntaxError):  # a word, or a value shortened with "…"
         return f"{flag} {value}".rstrip()
     if isinstance(plain, dict):
         plain = [f"{name}={number}" for name, number in plain.items()]

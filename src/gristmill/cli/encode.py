@@ -1,13 +1,14 @@
-"""gristmill encode: a corpus and a tokenizer in, token shards out."""
+"""gristmill encode: encode a corpus into token shards."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import tyro
 
 from gristmill.cli.choices import LayoutName, Position, ProgressKind, TokenIdType, listed
+from gristmill.cli.examples import Examples
 from gristmill.cli.executors import ExecutorOptions, task_rows, task_tables
 from gristmill.cli.options import CorpusNames, Flag, ReadingOptions, UsageError, format_size, plural
 from gristmill.cli.table import columns, pairs
@@ -21,60 +22,73 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Command(ExecutorOptions, ReadingOptions, TokenizerOptions):
-    """Encode a corpus into token files that training can map.
+    """Encode a corpus into token shards, which training reads through memory maps.
 
-    Run again after it was interrupted, it resumes; the result is the same, byte for byte. A special token
-    spelled out in a document is plain text, unless --allowed-special names it.
+    To resume after an interruption, run the same command again: the output is bit-identical. A special token in the
+    text of a document is plain text, unless --allowed-special names it.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        (
+            "Encode a file, and keep 1 % of the documents for validation.",
+            "gristmill encode corpus.txt -t tok.json -o shards --val-fraction 0.01",
+        ),
+        (
+            "Encode compressed JSON Lines with the text in the field 'body'.",
+            "gristmill encode 'data/*.jsonl.zst' -t tok.json -o shards --text-field body",
+        ),
+        ("Write token files for nanoGPT.", "gristmill encode corpus.txt -t tok.json -o nano -f nanogpt"),
+        ("Encode with 16 processes.", "gristmill encode data -t tok.json -o shards --executor processes --workers 16"),
+    )
 
     corpus: CorpusNames
     """Files, folders, URLs, or globs such as 'data/**/*.jsonl.zst'."""
 
     output: Annotated[str, tyro.conf.arg(aliases=["-o"], metavar="FOLDER|URL")]
-    """The folder to write."""
+    """Folder to write."""
 
     format: Annotated[
         LayoutName,
-        tyro.conf.arg(aliases=["-f"], metavar="FORMAT", help=f"The format of the token files: {listed(LAYOUTS)}."),
+        tyro.conf.arg(aliases=["-f"], metavar="FORMAT", help=f"Format of the token files: {listed(LAYOUTS)}."),
     ] = "gristmill"
 
     overwrite: Flag = False
-    """Replace finished shards of another kind; they stay until the new ones are complete."""
+    """Replace shards made with other options or inputs. They are kept until the new ones are complete."""
 
     end_of_text: Annotated[str, tyro.conf.arg(metavar="TOKEN|ID|none")] = "auto"
-    """The special token that marks documents; auto: <|endoftext|> or the like."""
+    """Special token that marks document boundaries. auto: detected by name, such as <|endoftext|>."""
 
     end_of_text_position: Annotated[Position, tyro.conf.arg(help_behavior_hint="")] = None
-    """Where it stands; without it, where the tools of the format expect it."""
+    """Position of the end-of-text token relative to a document. By default, as the format expects it."""
 
     allowed_special: AllowedSpecial = ()
-    """Special tokens that become ids where a document spells them out; all: every one."""
+    """Special tokens that become their ids where a document contains them. all: every special token."""
 
     dtype: Annotated[TokenIdType, tyro.conf.arg(help_behavior_hint="")] = None
-    """The type of the ids; without it, uint16 where that holds them all."""
+    """Type of the ids. By default, uint16 if all ids fit, otherwise uint32."""
 
     shard_tokens: Annotated[
         int | None, whole_number("--shard-tokens"), tyro.conf.arg(help_behavior_hint="(default: 100M)")
     ] = None
-    """Tokens in a file, such as 100M."""
+    """Tokens per file, such as 100M."""
 
     tokens_column: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: tokens)")] = None
-    """The column of ids in Parquet files, such as input_ids."""
+    """Column for the ids in Parquet files, such as input_ids."""
 
     val_fraction: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.0
-    """The share of documents for validation, chosen by a hash of their text."""
+    """Share of documents for the validation split, selected by a hash of their text."""
 
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Another seed chooses other documents for validation."""
+    """Seed that selects the documents of the validation split."""
 
     checkpoint_seconds: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 10.0
-    """How often to write a checkpoint, from which the command resumes."""
+    """Seconds between checkpoints, from which an interrupted command resumes."""
 
     progress: ProgressKind = "auto"
-    """Bars on a terminal, bars always, JSON lines, or nothing; on stderr."""
+    """Progress on stderr: auto (bars on a terminal), bar, jsonl (JSON Lines) or none."""
 
     profile: Flag = False
-    """Show what each stage took."""
+    """Show the time of each stage."""
 
     def run(self) -> int:
         import gristmill
@@ -90,9 +104,9 @@ class Command(ExecutorOptions, ReadingOptions, TokenizerOptions):
         return 0
 
     def arguments(self) -> dict[str, Any]:
-        """Those of `encode_corpus` that say what to encode, and into what."""
+        """Return the arguments of `encode_corpus`, without executor and progress."""
         if not self.corpus:
-            raise UsageError("no corpus given. Name at least one file or folder.")
+            raise UsageError("no corpus given. Pass at least one file or folder.")
         import gristmill
 
         tokenizer = self.load_tokenizer()
@@ -122,19 +136,19 @@ def _parse_end_of_text(text: str) -> str | int | None:
 
 
 def summary(run: EncodeRun, *, with_times: bool = False) -> str:
-    """What was encoded, into what, and how fast; `with_times`, what each stage took."""
+    """Return the summary of the encoding; with `with_times`, also the time of each stage."""
     manifest = run.manifest
     num_skipped = sum(entry.skipped is not None for entry in manifest.inputs)
     rows = [("inputs", _inputs(run, num_skipped))]
     if manifest.num_nulls:
-        rows.append(("without text", f"{plural(manifest.num_nulls, 'record')}, left out"))
+        rows.append(("without text", f"{plural(manifest.num_nulls, 'record')}, skipped"))
     for name, split in manifest.splits.items():
         ratio = f", {split.source_bytes / split.tokens:.3f} bytes/token" if split.tokens else ""
         rows.append((name, f"{plural(split.documents, 'document')}, {plural(split.tokens, 'token')}{ratio}"))
     num_files = sum(len(split.shards) for split in manifest.splits.values())
-    rows.append(("tokens are", f"{manifest.dtype}, format {manifest.layout}, {plural(num_files, 'file')}"))
+    rows.append(("token files", f"{manifest.dtype}, format {manifest.layout}, {plural(num_files, 'file')}"))
     if run.profile is None:
-        rows.append(("time", "none: these shards were complete already"))
+        rows.append(("time", "none: the shards were already complete"))
     else:
         rows += _times(run, run.profile)
     text = pairs([*rows, ("saved to", run.location)])
@@ -164,9 +178,9 @@ def _times(run: EncodeRun, profile: Profile) -> list[tuple[str, str]]:
 
 _MEANINGS: dict[str, str] = {
     "read": "waiting for the readers",
-    "find": "finding documents, in all threads together",
-    "encode": "encoding, in all threads together",
-    "assemble": "putting shards together, in all workers together",
+    "find": "finding documents, sum over threads",
+    "encode": "encoding, sum over threads",
+    "assemble": "assembling shards, sum over workers",
     "write": "writing and checksums",
     "sync": "waiting for the disk",
 }

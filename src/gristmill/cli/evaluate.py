@@ -1,14 +1,15 @@
-"""gristmill evaluate: how well the model of a run predicts shards."""
+"""gristmill evaluate: compute the loss of a trained model on shards."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import tyro
 
+from gristmill.cli.examples import Examples
 from gristmill.cli.options import Flag
 from gristmill.cli.plugins import Plugin, load_plugin
 from gristmill.cli.table import pairs
@@ -18,43 +19,51 @@ from gristmill.packages import require_packages
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Show the loss, perplexity and bits per byte of a trained model on token shards.
+    """Compute loss, perplexity and bits per byte of a trained model on token shards.
 
-    Bits per byte compare models with different tokenizers; losses and perplexities do
-    not. A VAE has no perplexity: its loss is a bound.
+    Bits per byte are comparable between tokenizers; loss and perplexity are not. A VAE has no perplexity, because its
+    loss is a bound.
     """
 
+    EXAMPLES: ClassVar[Examples] = (
+        ("Evaluate the best checkpoint on the validation split.", "gristmill evaluate run shards"),
+        (
+            "Evaluate the latest checkpoint on 100 batches, as JSON.",
+            "gristmill evaluate run shards --checkpoint latest --limit-batches 100 --json",
+        ),
+    )
+
     run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """A folder that `gristmill train-model` made."""
+    """Run folder of `gristmill train-model`."""
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
-    """A folder that `gristmill encode` made with the same tokenizer; for a VAE also Parquet."""
+    """Folder written by `gristmill encode` with the same tokenizer. VAE: also Parquet files."""
 
     split: Annotated[Literal["val", "train"], tyro.conf.arg(metavar="{val,train}")] = "val"
-    """Which part of the data."""
+    """Split of the data."""
 
     checkpoint: Annotated[str, tyro.conf.arg(metavar="WHICH")] = "best"
-    """best (by validation loss), latest, or a name such as step-000100."""
+    """Checkpoint: best (lowest validation loss), latest, or a name such as step-000100."""
 
     batch_size: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as in training)")] = None
-    """Sequences at once."""
+    """Sequences per batch."""
 
     limit_batches: Annotated[int | float | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all)")] = None
-    """Take a fixed subset of so many batches, or of this share."""
+    """Number of batches to evaluate, or their share. The subset is fixed."""
 
     device: Annotated[DeviceName, tyro.conf.arg(metavar="DEVICE")] = "auto"
     """Device to run on: auto (CUDA when available), cpu, cuda or mps."""
 
     precision: Annotated[PrecisionName, tyro.conf.arg(metavar="PRECISION")] = "auto"
-    """auto (as in training), bf16-mixed, 16-mixed or 32."""
+    """Precision: auto (as in training), bf16-mixed, 16-mixed or 32."""
 
     json: Flag = False
-    """Write one JSON object instead of a table."""
+    """Print a JSON object instead of a table."""
 
     plugin: Plugin = None
 
     def run(self) -> int:
-        """Evaluate, and print the table or the JSON object."""
+        """Evaluate the model and print the result."""
         require_packages("gristmill evaluate", "torch", "safetensors")
         load_plugin(self.plugin)
         from gristmill.lm.training.checkpoint import find_checkpoint

@@ -1,4 +1,4 @@
-"""Who does the work of a command: threads, processes or a cluster; and what is shown of it afterwards."""
+"""Executor options of a command (threads, processes or a cluster), and the summary of its tasks."""
 
 from __future__ import annotations
 
@@ -28,42 +28,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutorOptions:
-    """Options of commands whose work can be done by other processes and machines."""
+    """Options of commands that can run on other processes and machines."""
 
     threads: Threads = None
-    """How many threads to use, with --executor local."""
+    """Number of threads, with --executor local."""
 
     executor: Annotated[str, one_of(EXECUTORS)] = "local"
-    """Who does the work: threads, processes, or a Ray cluster. The output is the same."""
+    """Executor: threads, processes, or a Ray cluster. The output is identical."""
 
     workers: Annotated[
         int | None, whole_number("--workers"), tyro.conf.arg(help_behavior_hint="(default: all cores)")
     ] = None
-    """How many processes, or workers of the cluster."""
+    """Number of processes, or of workers in the cluster."""
 
     address: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS", help_behavior_hint="")] = None
-    """The Ray cluster: ray://HOST:PORT, or auto; without it, one is started here."""
+    """Address of the Ray cluster: ray://HOST:PORT, or auto. By default, starts one on this machine."""
 
     work_folder: Annotated[
-        str | None, tyro.conf.arg(metavar="FOLDER|URL", help_behavior_hint="(default: beside the output)")
+        str | None, tyro.conf.arg(metavar="FOLDER|URL", help_behavior_hint="(default: next to the output)")
     ] = None
-    """Where parts are kept until all is done; all workers must see it."""
+    """Folder for parts until the job is done. All workers need access to it."""
 
     part_size: Annotated[
         int | None, byte_size("--part-size"), tyro.conf.arg(help_behavior_hint="(default: 64MB to 256MB)")
     ] = None
-    """About how much of the corpus is one task, such as 256MB."""
+    """Approximate size of the corpus per task, such as 256MB."""
 
     @property
     def uses_tasks(self) -> bool:
-        """Whether the work is cut into tasks; otherwise threads of this process stream through the corpus."""
+        """Whether the work is split into tasks. Otherwise threads of this process stream the corpus."""
         return self.executor != "local" or self.work_folder is not None or self.part_size is not None
 
     def run_options(self, parts: Path | None = None) -> dict[str, Any]:
-        """The arguments of a function of Gristmill that say who does the work.
+        """Return the keyword arguments that select the executor.
 
-        parts: the work folder of a command whose function has none beside the output; a job that was left there is
-            finished, whoever began it.
+        parts: default work folder, for functions that have none next to the output. An unfinished job in it is
+            finished, whichever executor started it.
         """
         self.check_executor()
         if not self.uses_tasks and not (parts is not None and _jobs_in(parts)):
@@ -71,13 +71,13 @@ class ExecutorOptions:
         return {"executor": self._make(parts)}
 
     def check_words(self, corpus: FoundFiles | Words, name: str) -> None:
-        """Raise UsageError for options that say how to read a corpus where counted words are given."""
+        """Raise `UsageError` for options of a corpus if word counts are given."""
         from gristmill.corpus import FoundFiles
 
         if self.uses_tasks and not isinstance(corpus, FoundFiles):
             raise UsageError(
-                f"--executor, --work-folder and --part-size say how a corpus is read, and {name} holds counted words. "
-                f"Leave them out."
+                f"--executor, --work-folder and --part-size apply to text, but {name} holds word counts. "
+                f"Omit these options."
             )
 
     def _make(self, parts: Path | None) -> Executor:
@@ -91,30 +91,30 @@ class ExecutorOptions:
         return executor_class(self.executor)(**options)
 
     def check_executor(self) -> None:
-        """Raise UsageError for options that mean nothing to the executor, or that it cannot do."""
+        """Raise `UsageError` for options that the executor does not support."""
         if self.address is not None and self.executor != "ray":
-            raise UsageError(f"--address is for a Ray cluster, and --executor is {self.executor}. Pass --executor ray.")
+            raise UsageError(f"--address needs --executor ray, but --executor is {self.executor}. Pass --executor ray.")
         if self.workers is not None and self.executor == "local":
             raise UsageError(
-                f"--workers is for --executor processes and ray. Pass --threads {self.workers} for threads of this "
-                f"process, or --executor processes."
+                f"--workers needs --executor processes or ray. Pass --executor processes, or --threads {self.workers} "
+                f"for threads of this process."
             )
         if self.threads is not None and self.executor != "local":
             raise UsageError(
-                f"--threads is for --executor local: each worker of --executor {self.executor} has one thread. "
+                f"--threads needs --executor local: each worker of --executor {self.executor} has one thread. "
                 f"Pass --workers {self.threads}."
             )
         if self.work_folder == "":
-            raise UsageError("--work-folder '' names no folder. Pass a folder or a URL.")
+            raise UsageError("--work-folder is empty. Pass a folder or a URL.")
         if self.executor != "local" and (self.work_folder or "").startswith("memory://"):
             raise UsageError(
-                f"--work-folder {self.work_folder} is in the memory of this process, where other workers do not see "
+                f"--work-folder {self.work_folder} is in the memory of this process, so other workers cannot access "
                 f"it. Pass a folder that all workers share, or a URL such as s3://bucket/work."
             )
 
 
 def parts_beside(output: Path) -> Path:
-    """The work folder of a command that writes one file.
+    """Return the work folder of a command that writes one file.
 
     >>> parts_beside(Path("data/words.gmw")).as_posix()
     'data/.words.gmw.parts'
@@ -123,11 +123,11 @@ def parts_beside(output: Path) -> Path:
 
 
 def remove_parts(output: Path) -> None:
-    """Remove the jobs that are left beside a file that is complete now."""
+    """Remove the jobs left next to a file that is now complete."""
     parts = parts_beside(output)
     for job in _jobs_in(parts):
         shutil.rmtree(job, ignore_errors=True)
-    with contextlib.suppress(OSError):  # not there, or somebody has put something else into it
+    with contextlib.suppress(OSError):  # missing, or it contains other files
         parts.rmdir()
 
 
@@ -136,12 +136,12 @@ def _jobs_in(parts: Path) -> list[Path]:
 
 
 def task_rows(tasks: Sequence[TaskTime]) -> list[tuple[str, str]]:
-    """The row of a summary about tasks; none where there were no tasks."""
+    """Return the summary row about tasks; empty if there were no tasks."""
     return [("tasks", _counts(tasks))] if tasks else []
 
 
 def task_tables(tasks: Sequence[TaskTime], *, with_times: bool) -> str:
-    """What each machine did, where there is more than one worker, and `with_times` what the tasks of a stage took."""
+    """Return a table per machine if there are several workers, and with `with_times` the task times per stage."""
     from gristmill.executors.summary import figures_by_node
 
     nodes = figures_by_node(tasks)

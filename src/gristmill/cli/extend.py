@@ -1,15 +1,16 @@
-"""gristmill extend: a tokenizer and a corpus in, the same tokenizer with more merges out."""
+"""gristmill extend: add merges learned from a corpus to a tokenizer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 
 from gristmill.arguments import TIE_BREAKS
 from gristmill.cli.choices import ProgressKind
+from gristmill.cli.examples import Examples
 from gristmill.cli.options import (
     CorpusNames,
     Flag,
@@ -26,48 +27,59 @@ from gristmill.cli.values import UsageError, byte_size, one_of, whole_number
 
 @dataclass(frozen=True, kw_only=True)
 class Command(ReadingOptions, TokenizerOptions):
-    """Make the vocabulary of a tokenizer larger: keep its merges and learn more from a corpus.
+    """Enlarge the vocabulary of a tokenizer: keep its merges and learn more from a corpus.
 
-    Pattern and special tokens stay. On the corpus of its training this gives what a longer run would have given.
-    Special tokens stay last, so their ids move up; all other ids stay.
+    Pattern and special tokens are kept. On the original training corpus, the result equals training with the larger
+    size. Special tokens stay last, so their ids move up; all other ids stay the same.
     """
 
+    EXAMPLES: ClassVar[Examples] = (
+        (
+            "Add merges learned from a second corpus, up to 40,000 tokens.",
+            "gristmill extend tok.json code.txt --vocab-size 40k -o larger.json",
+        ),
+        (
+            "Extend a Hugging Face tokenizer.",
+            "gristmill extend hf/tokenizer.json code.txt --vocab-size 60k -o larger.json",
+        ),
+    )
+
     tokenizer: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER")]
-    """The tokenizer to start from, in any format that can be read."""
+    """Tokenizer to extend, in any supported format."""
 
     corpus: CorpusNames
-    """Files, folders, URLs, globs such as 'data/**/*.txt', or words (.gmw). Name them before --special-tokens."""
+    """Files, folders, URLs, globs such as 'data/**/*.txt', or word counts (.gmw). Put them before --special-tokens."""
 
     vocab_size: Annotated[int, whole_number("--vocab-size")]
-    """Tokens in all, such as 32k: those of TOKENIZER and the new ones."""
+    """Total number of tokens, such as 32k: those of TOKENIZER and the new ones."""
 
     output: Output
-    """The tokenizer file to write."""
+    """Tokenizer file to write."""
 
     overwrite: Flag = False
-    """Replace the output if it is already there."""
+    """Replace an existing output."""
 
     tie_break: Annotated[
         str | None,
         one_of(TIE_BREAKS),
-        tyro.conf.arg(help_behavior_hint="(default: the rule that TOKENIZER records)"),
+        tyro.conf.arg(help_behavior_hint="(default: the rule stored in TOKENIZER)"),
     ] = None
-    """Which pair wins among equal counts."""
+    """Pair to merge first among pairs with equal counts."""
 
     min_frequency: Annotated[int, whole_number("--min-frequency")] = 1
-    """Leave out words that occur fewer times."""
+    """Ignore words that occur fewer than N times."""
 
     max_token_bytes: Annotated[int | None, byte_size("--max-token-bytes"), tyro.conf.arg(help_behavior_hint="")] = None
-    """The longest token allowed."""
+    """Maximum length of a token in bytes."""
 
     threads: Threads = None
-    """How many threads to use."""
+    """Number of threads."""
 
     memory_limit: Annotated[int | None, byte_size("--memory-limit"), tyro.conf.arg(help_behavior_hint="")] = None
-    """What counting may use, such as 512MB or 2GiB; beyond it, the temporary folder is used."""
+    """Memory limit of counting, such as 512MB or 2GiB. Counts beyond it go to the temporary folder."""
 
     progress: ProgressKind = "auto"
-    """Bars on a terminal, bars always, JSON lines, or nothing; on stderr."""
+    """Progress on stderr: auto (bars on a terminal), bar, jsonl (JSON Lines) or none."""
 
     def run(self) -> int:
         import gristmill
@@ -76,8 +88,8 @@ class Command(ReadingOptions, TokenizerOptions):
         before = self.load_tokenizer()
         if self.vocab_size < before.vocab_size:
             raise UsageError(
-                f"--vocab-size {self.vocab_size} is smaller than that of {self.tokenizer}, {before.vocab_size}. "
-                f"Pass a larger one, or run 'gristmill truncate'."
+                f"--vocab-size {self.vocab_size} is smaller than the {before.vocab_size} tokens of {self.tokenizer}. "
+                f"Pass a larger size, or run 'gristmill truncate'."
             )
         after = gristmill.extend_tokenizer(
             before,

@@ -1,7 +1,7 @@
-"""Text in the place of shards: `gristmill train-model corpus.txt -o run` trains a tokenizer and encodes the corpus.
+"""Training on text instead of shards: `gristmill train-model corpus.txt -o run` trains a tokenizer and encodes first.
 
-Both go into the folder `run-shards` beside the run. Its manifest says what it was made of: the same corpus finds
-everything done, another one is refused. With --overwrite the folder is replaced together with the run.
+Both are saved in the folder `run-shards` next to the run. Its manifest records the corpus: shards are reused for the
+same corpus, and another corpus is an error. --overwrite replaces the folder together with the run.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["TextCorpus", "check_mixture", "is_corpus"]
 TextProgress: TypeAlias = Literal["auto", "bar", "jsonl"] | None
 
 TOKENIZER_FILE = "tokenizer.json"
-# The vocabulary of a tokenizer that is trained on the way: one token per so many bytes of the corpus, within limits.
+# Vocabulary size of the tokenizer: one token per BYTES_PER_TOKEN bytes of the corpus, within limits.
 BYTES_PER_TOKEN, LEAST_VOCABULARY, GREATEST_VOCABULARY = 100, 512, 8192
-# The validation split: about so many bytes, within limits.
+# Size of the validation split: about VAL_BYTES, within limits.
 VAL_BYTES, LEAST_VAL_FRACTION, GREATEST_VAL_FRACTION = 500_000, 0.01, 0.1
 
 
 def is_corpus(data: str, *, takes_parquet: bool) -> bool:
-    """Whether `data` names files of text: a file, a folder or a glob. Not if the model itself reads Parquet files."""
+    """Return whether `data` names text files (file, folder or glob). Parquet is not text if the model reads it."""
     path = Path(data)
     if path.is_dir():
         names = [entry.name for entry in path.iterdir()]
@@ -45,24 +45,24 @@ def is_corpus(data: str, *, takes_parquet: bool) -> bool:
 
 
 def check_mixture(data: Sequence[str], *, tokenizer: str | None, takes_parquet: bool) -> None:
-    """Raise UsageError for texts in a mixture, with the commands that encode them: all sources need one tokenizer."""
+    """Raise `UsageError` for text in a mixture, with the commands to encode it: all sources need the same tokenizer."""
     mixture = find_mixture(list(data))
     if mixture is None:
-        missing = " and no ".join(data)
-        raise UsageError(f"there is no {missing}. Pass folders that `gristmill encode` made, such as a:0.7 b:0.3.")
+        missing = ", ".join(data)
+        raise UsageError(f"not found: {missing}. Pass folders written by `gristmill encode`, such as a:0.7 b:0.3.")
     if takes_parquet:
-        return  # such a model refuses every mixture, and why
+        return  # the model rejects every mixture with its own message
     sources = [str(source) for source in mixture.sources]
     texts = [source for source in sources if is_corpus(source, takes_parquet=False)]
     if texts:
         commands = " && ".join(_encoding(texts, [source for source in sources if source not in texts], tokenizer))
-        raise UsageError(f"a mixture is made of token shards, and {texts[0]} is text. Run: {commands}")
+        raise UsageError(f"a mixture needs token shards, but {texts[0]} is text. Run: {commands}")
     if tokenizer is not None:
-        raise UsageError("--tokenizer is for a corpus of text, and a mixture is made of token shards. Leave it out.")
+        raise UsageError("--tokenizer applies to text, but a mixture needs token shards. Omit --tokenizer.")
 
 
 def _encoding(texts: Sequence[str], shards: Sequence[str], tokenizer: str | None) -> list[str]:
-    """The commands that encode texts with the tokenizer of the shards, or with a new one."""
+    """Return the commands that encode text with the tokenizer of the shards, or with a new one."""
     there = [Path(folder) / TOKENIZER_FILE for folder in shards if (Path(folder) / TOKENIZER_FILE).exists()]
     chosen = shlex.quote(tokenizer or str(there[0] if there else TOKENIZER_FILE))
     commands = []
@@ -79,25 +79,25 @@ def _encoding(texts: Sequence[str], shards: Sequence[str], tokenizer: str | None
 
 @dataclass(frozen=True, kw_only=True)
 class TextCorpus:
-    """A corpus of text that a run is to be trained on, and the folder for its shards."""
+    """A text corpus to train on, and the folder for its shards."""
 
     corpus: str
     run: Path
-    tokenizer: str | None  # to encode with; None: train one
-    vocab_size: int | None  # of the tokenizer that is trained; None: by the size of the corpus
+    tokenizer: str | None  # tokenizer to encode with; None: train one
+    vocab_size: int | None  # of the trained tokenizer; None: depends on the size of the corpus
 
     @property
     def folder(self) -> Path:
-        """The folder of the shards, beside that of the run."""
+        """Folder of the shards, next to the run."""
         return self.run.with_name(f"{self.run.name}-shards")
 
     @property
     def is_encoded(self) -> bool:
-        """Whether the shards are there."""
+        """Whether the shards exist."""
         return (self.folder / MANIFEST_FILE).exists()
 
     def shards(self, *, overwrite: bool, progress: TextProgress) -> Path:
-        """The folder of the shards, which are made unless they are there."""
+        """Return the folder of the shards; encodes the corpus if they do not exist."""
         from gristmill.encode.tokenizer import Tokenizer
         from gristmill.shards.run import encode_corpus
         from gristmill.train import train_tokenizer
@@ -124,13 +124,13 @@ class TextCorpus:
         return self.folder
 
     def check_encoded(self, flag: str) -> None:
-        """Raise UsageError with the commands to run where the shards are missing and must not be made."""
+        """Raise `UsageError` with the commands to run if the shards do not exist."""
         if not self.is_encoded:
             commands = " && ".join(self.commands())
-            raise UsageError(f"{flag} needs token shards, and {self.corpus} is text. Run: {commands}")
+            raise UsageError(f"{flag} needs token shards, but {self.corpus} is text. Run: {commands}")
 
     def commands(self) -> list[str]:
-        """The commands that do the same one by one."""
+        """Return the separate commands with the same result."""
         corpus, folder, run = (shlex.quote(str(name)) for name in (self.corpus, self.folder, self.run))
         tokenizer = shlex.quote(self.tokenizer or "tokenizer.json")
         size = self.vocab_size or self._default_vocab_size()

@@ -1,4 +1,4 @@
-"""gristmill generate: text from a trained model, as it comes."""
+"""gristmill generate: generate text with a trained model, and stream it to stdout."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
+from gristmill.cli.examples import Examples
 from gristmill.cli.options import Flag, UsageError, plural
 from gristmill.cli.plugins import Plugin, load_plugin
 from gristmill.lm.models.requests import PrecisionOfText
@@ -26,85 +27,91 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Write text with a trained model.
+    """Generate text with a trained model.
 
-    The text goes to stdout as it comes, after the prompt; it ends where the model ends
-    a document, before a --stop string, or after --max-tokens. Speed and number of
-    tokens go to stderr. Several texts are written at once, and appear one after the
-    other with a line --- between them, or as JSON lines (--jsonl).
+    The prompt and its continuation are streamed to stdout. A text ends at an end-of-text token, before a --stop
+    string, or after --max-tokens. The number of tokens and the speed go to stderr. Several texts are generated in
+    batches and separated by a line ---, or written as JSON Lines (--jsonl).
 
-    A VAE makes texts of latents: of latents drawn from the prior, of the latent of a
-    text (--reconstruct), or of those on the way from one text to another (--between).
+    A VAE decodes latents: samples from the prior, the latent of a text (--reconstruct), or latents interpolated
+    between two texts (--between).
     """
 
+    EXAMPLES: ClassVar[Examples] = (
+        ("Continue a prompt.", "gristmill generate run --prompt 'Once upon a time'"),
+        ("Write three reproducible texts.", "gristmill generate run --prompt 'Once upon a time' --num 3 --seed 0"),
+        ("Continue each line of a file, and write JSON Lines.", "gristmill generate run --prompts prompts.txt --jsonl"),
+        ("Sample four texts from the prior of a VAE.", "gristmill generate vae-run --num 4"),
+    )
+
     run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """A folder that `gristmill train-model` wrote to."""
+    """Run folder of `gristmill train-model`."""
 
     prompt: Annotated[
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT", help_behavior_hint="(repeatable)")
     ] = ()
-    """How the text begins; - reads it from stdin; without one, a document of its own."""
+    """Start of the text. - reads it from stdin. By default, starts a new document."""
 
     prompts: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """A file of prompts: one per line, or, if it ends in .jsonl, objects with "prompt"; - reads lines from stdin."""
+    """File of prompts: one per line, or .jsonl with objects that have "prompt". - reads lines from stdin."""
 
     num: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
-    """How many texts of each prompt: unless given, one; 4 from the prior of a VAE, 5 between two texts."""
+    """Texts per prompt. By default 1; 4 samples from the prior of a VAE, 5 texts for --between."""
 
     reconstruct: Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = None
-    """VAE: give back this text from its latent; - reads it from stdin."""
+    """VAE: text to encode and decode again. - reads it from stdin."""
 
     between: Annotated[tuple[str, str] | None, tyro.conf.arg(metavar="TEXT TEXT", help_behavior_hint="")] = None
-    """VAE: the texts on the way from one to the other."""
+    """VAE: two texts to interpolate between."""
 
     max_tokens: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 200)")] = None
-    """The most tokens of a text; a VAE: as many as it was trained on unless given."""
+    """Maximum number of tokens per text. A VAE defaults to its training length."""
 
     temperature: Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="(default: 0.8)")] = None
-    """Below 1 the text is more likely, above 1 more varied; 0 (as --reconstruct and --between): the likeliest token."""
+    """Sampling temperature. 0 always takes the most likely token, the default of --reconstruct and --between."""
 
     top_k: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
-    """Choose among this many of the likeliest tokens only."""
+    """Sample from the N most likely tokens only."""
 
     top_p: Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")] = None
-    """Choose among the likeliest tokens that share this probability only."""
+    """Sample from the smallest set of tokens with total probability X only."""
 
     stop: Annotated[
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT", help_behavior_hint="(repeatable)")
     ] = ()
-    """End a text before this string."""
+    """String before which a text ends."""
 
     seed: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
-    """The same seed, the same text; text i has the seed N + i. Without one, other texts each time."""
+    """Random seed; text i uses seed N + i. By default, a fresh random seed."""
 
     batch_size: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
-    """Texts that are written at once: unless given, as many as memory allows."""
+    """Texts per batch. By default, as many as memory allows."""
 
     precision: Annotated[PrecisionOfText, tyro.conf.arg(metavar="NAME")] = "auto"
-    """bf16 computes in bfloat16, 32 in float32; auto: bf16 on CUDA, otherwise 32."""
+    """Precision: bf16 (bfloat16), 32 (float32), or auto (bf16 on CUDA, otherwise 32)."""
 
     checkpoint: Annotated[str, tyro.conf.arg(metavar="NAME")] = "best"
-    """best (the lowest validation loss), latest, or a name such as step-000100."""
+    """Checkpoint: best (lowest validation loss), latest, or a name such as step-000100."""
 
     device: Annotated[DeviceName, tyro.conf.arg(metavar="DEVICE")] = "auto"
     """Device to run on: auto (CUDA when available), cpu, cuda or mps."""
 
     tokenizer: Annotated[Path | None, tyro.conf.arg(aliases=["-t"], metavar="TOKENIZER", help_behavior_hint="")] = None
-    """The tokenizer of the training data, a file or folder, for a run on token files of another program."""
+    """Tokenizer file or folder, for a run trained on token files of another program."""
 
     chat: Flag = False
-    """Answer the prompt, in the chat template of a run that was trained with --conversations."""
+    """Respond to the prompt, using the chat template of a run trained with --conversations."""
 
     jsonl: Flag = False
-    """Write a JSON object per text: its prompt, text and num_tokens."""
+    """Write one JSON object per text, with prompt, text and num_tokens."""
 
     no_cache: Flag = False
-    """Compute all keys and values again for each token: slower, the same text."""
+    """Disable the key-value cache: slower, same text."""
 
     plugin: Plugin = None
 
     def run(self) -> int:
-        """Write the texts, each as it comes."""
+        """Generate the texts and stream them to stdout."""
         require_packages("gristmill generate", "torch", "safetensors")
         _check_device(self.device)
         load_plugin(self.plugin)
@@ -144,18 +151,18 @@ def _read(text: str) -> str:
 
 
 def _prompts(prompts: tuple[str, ...], file: Path | None) -> tuple[str, ...]:
-    """All prompts of the command line; none is one that begins a document."""
+    """Return all prompts; without one, an empty prompt, which starts a new document."""
     if file is None:
         return tuple(map(_read, prompts)) or ("",)
     if prompts:
         raise UsageError("--prompt and --prompts exclude each other. Pass one of them.")
     text = _read("-") if str(file) == "-" else file.read_text(encoding="utf-8", errors="replace")
-    text = text.removeprefix("\ufeff")  # the mark that editors on Windows begin a file with
-    # Not splitlines(), which cuts at characters that a prompt may hold, such as a form feed.
+    text = text.removeprefix("\ufeff")  # byte order mark of editors on Windows
+    # Not splitlines(), which splits at characters that a prompt may contain, such as a form feed.
     lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
     found = lines if file.suffix != ".jsonl" else _prompts_of_json(lines, file)
     if not found:
-        raise UsageError(f"--prompts {file}: there is no prompt in it. Write one per line.")
+        raise UsageError(f"--prompts {file} contains no prompt. Write one per line.")
     return tuple(found)
 
 
@@ -169,13 +176,15 @@ def _prompt_of(line: str, place: str) -> str:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise UsageError(
-            f'--prompts {place}: no JSON ({error}). Write an object per line: {{"prompt": "…"}}.'
+            f'--prompts {place} is not valid JSON ({error}). Write one object per line: {{"prompt": "…"}}.'
         ) from None
     prompt = record.get("prompt") if isinstance(record, dict) else None
     if not isinstance(prompt, str):
-        raise UsageError(f'--prompts {place}: no text "prompt" in it. Write an object per line: {{"prompt": "…"}}.')
+        raise UsageError(f'--prompts {place} has no string "prompt". Write one object per line: {{"prompt": "…"}}.')
     if any("\ud800" <= letter <= "\udfff" for letter in prompt):
-        raise UsageError(f"--prompts {place}: half of a surrogate pair (\\ud800 to \\udfff) is no text. Correct it.")
+        raise UsageError(
+            f"--prompts {place} has an unpaired surrogate (\\ud800 to \\udfff), which is not text. Remove it."
+        )
     return prompt
 
 
@@ -184,11 +193,11 @@ def _check_device(device: str) -> None:
 
     if {"cuda": torch.cuda, "mps": torch.backends.mps}.get(device, torch.cpu).is_available():
         return
-    raise UsageError(f"--device {device}: torch finds no such device here. Leave it out, or pass --device cpu.")
+    raise UsageError(f"--device {device} is not available to torch on this machine. Pass --device cpu or auto.")
 
 
 def _print_texts(streams: Iterator[TextStream], *, with_prompts: bool) -> None:
-    """Print each text as its characters become complete, with a line --- between texts, and how fast that was."""
+    """Stream each text, with a line --- between texts, and print the speed."""
     with _measured() as counts:
         for stream in streams:
             _write("---\n" * (counts.num_texts > 0))
@@ -199,11 +208,11 @@ def _print_texts(streams: Iterator[TextStream], *, with_prompts: bool) -> None:
                     _write(text)
             finally:
                 counts.num_tokens += stream.num_tokens
-                _write("\n")  # what comes next, a prompt of the shell or a message, begins a line
+                _write("\n")  # so that the shell prompt or a message starts on a new line
 
 
 def _print_json_lines(streams: Iterator[TextStream]) -> None:
-    """Print an object per text when it is complete."""
+    """Print one object per complete text."""
     with _measured() as counts:
         for stream in streams:
             text = "".join(stream)
@@ -221,7 +230,7 @@ class _Counts:
 
 @contextlib.contextmanager
 def _measured() -> Iterator[_Counts]:
-    """Print what was counted and how fast it was, also after an error."""
+    """Print the counts and the speed, also after an error."""
     began, counts = time.perf_counter(), _Counts()
     try:
         yield counts

@@ -1,13 +1,14 @@
-"""gristmill inspect: what a tokenizer holds, and what it makes of a text; what shards or counted words hold."""
+"""gristmill inspect: show the contents of a tokenizer, of shards or of word counts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
+from gristmill.cli.examples import Examples
 from gristmill.cli.inspect_shards import inspect_shards, is_shard_folder
 from gristmill.cli.options import UsageError, format_size
 from gristmill.cli.streams import first_bytes
@@ -27,28 +28,34 @@ WIDTH = 78
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    r"""Show what a tokenizer holds and how it cuts a text, or what a folder of shards holds.
+    r"""Show the contents of a tokenizer and how it splits a text, or the contents of shards or word counts.
 
-    In tokens, a space is shown as ␣; bytes that are not a whole character, as \xNN.
+    In tokens, a space is shown as ␣, and bytes that are not a complete character as \xNN.
     """
 
+    EXAMPLES: ClassVar[Examples] = (
+        ("Show vocabulary size, token lengths and merges.", "gristmill inspect tok.json"),
+        ("Show the ids and tokens of a text.", "gristmill inspect tok.json --string 'Once upon a time'"),
+        ("Show splits, frequent tokens and sample documents of shards.", "gristmill inspect shards"),
+    )
+
     path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER|SHARDS")]
-    """A tokenizer file or folder, in any format that can be read, a folder of shards, or counted words (.gmw)."""
+    """Tokenizer file or folder in any supported format, folder of shards, or word counts (.gmw)."""
 
     pattern: Annotated[str | None, tyro.conf.arg(metavar="NAME|REGEX", help_behavior_hint="")] = None
-    """The pattern, for a format that does not hold it, such as .tiktoken."""
+    """Pattern of the tokenizer, for formats that do not store it, such as .tiktoken."""
 
     special_tokens: SpecialTokens = ()
-    """Special tokens, for a format that does not hold them, as TOKEN or TOKEN=ID."""
+    """Special tokens, for formats that do not store them. Write TOKEN or TOKEN=ID."""
 
     text: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """Measure bytes per token on this file (its first 10 MB) instead of a built-in story."""
+    """Text file on which to measure bytes per token; only the first 10 MB are used. By default, a built-in story."""
 
     string: Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = None
-    """Show how this text is cut, and measure on it."""
+    """Text to split into tokens, and to measure bytes per token on."""
 
     seed: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
-    """Of a folder of shards: show other sample documents."""
+    """Seed that selects the sample documents of a folder of shards."""
 
     def run(self) -> int:
         if is_shard_folder(self.path):
@@ -58,14 +65,14 @@ class Command:
         import gristmill
 
         if self.seed is not None:
-            raise UsageError(f"--seed is for a folder of shards, and {self.path} is not one. Leave it out.")
+            raise UsageError(f"--seed applies to a folder of shards, but {self.path} is not one. Omit --seed.")
         if self.text is not None and self.string is not None:
-            raise UsageError("--text and --string cannot both be given. Pass one of them.")
+            raise UsageError("--text and --string exclude each other. Pass one of them.")
         tokenizer = gristmill.Tokenizer.load(
             self.path, pattern=self.pattern, special_tokens=parse_special_tokens(self.special_tokens)
         )
         sections = [self._sizes(tokenizer), _lengths(tokenizer), _longest(tokenizer), _merges(tokenizer)]
-        # Who passes a text asks for its ids.
+        # A user who passes a text wants to see its ids first.
         sections.insert(0 if self.string is not None else len(sections), self._text_figures(tokenizer))
         print("\n\n".join(section for section in sections if section))
         return 0
@@ -78,11 +85,11 @@ class Command:
     def _run_on_words(self) -> int:
         from gristmill.count import Words
 
-        self._refuse(("pattern", "special_tokens", "text", "string"), "a tokenizer", "holds counted words")
-        self._refuse(("seed",), "a folder of shards", "holds counted words")
+        self._refuse(("pattern", "special_tokens", "text", "string"), "a tokenizer", "holds word counts")
+        self._refuse(("seed",), "a folder of shards", "holds word counts")
         words = Words.load(self.path)
         rows = [
-            ("counted words", f"{self.path}{_size(self.path)}"),
+            ("word counts", f"{self.path}{_size(self.path)}"),
             ("corpus", f"{words.source_bytes:,} bytes"),
             ("words", f"{len(words):,}  ({words.num_pieces:,} pieces)"),
             ("special", ", ".join(words.special_tokens) or "none"),
@@ -93,17 +100,17 @@ class Command:
         return 0
 
     def _refuse(self, options: tuple[str, ...], place: str, what: str) -> None:
-        """Raise if an option is given that is for `place`, whereas the path is `what` it is."""
+        """Raise `UsageError` if one of `options`, which apply to `place`, is given. `what` describes the path."""
         for option in options:
             if getattr(self, option) not in (None, ()):
                 name = option.replace("_", "-")
-                raise UsageError(f"--{name} is for {place}, and {self.path} {what}. Leave it out.")
+                raise UsageError(f"--{name} applies to {place}, but {self.path} {what}. Omit --{name}.")
 
     def _sizes(self, tokenizer: Tokenizer) -> str:
         specials = [f"{show_token(special.encode())} = {id}" for special, id in tokenizer.special_tokens.items()]
         specials[NUM_SPECIALS_SHOWN:] = [f"… {len(specials):,} in all"] * (len(specials) > NUM_SPECIALS_SHOWN)
         num_tokens = len(tokenizer.vocab)
-        gaps = f"  ({num_tokens:,} tokens: some ids have none)" * (num_tokens < tokenizer.vocab_size)
+        gaps = f"  ({num_tokens:,} tokens: some ids are unused)" * (num_tokens < tokenizer.vocab_size)
         return pairs(
             [
                 ("tokenizer", f"{self.path}{_size(self.path)}"),
@@ -138,7 +145,7 @@ class Command:
             return str(self.text), first_bytes(self.text, TEXT_BYTES)[0]
         from gristmill.sample_corpus import stories
 
-        return "a story of the sample corpus (--text FILE for another)", next(stories()).encode()
+        return "a story of the sample corpus (--text FILE to use another text)", next(stories()).encode()
 
 
 def _size(path: Path) -> str:
@@ -146,13 +153,13 @@ def _size(path: Path) -> str:
 
 
 def _ordinary(tokenizer: Tokenizer) -> dict[int, bytes]:
-    """The tokens that are not special, by their ids."""
+    """Return the tokens that are not special, by id."""
     special_ids = set(tokenizer.special_tokens.values())
     return {id: token for id, token in tokenizer.vocab.items() if id not in special_ids}
 
 
 def _lengths(tokenizer: Tokenizer) -> str:
-    """A histogram of token lengths; the lengths from 16 on share lines, each twice as wide as the one before."""
+    """Return a histogram of token lengths. From 16 on, each line covers a range twice as wide as the previous one."""
     lengths = [len(token) for token in _ordinary(tokenizer).values()]
     ranges = [(n, n) for n in range(1, 16)] + [(2**k, 2 ** (k + 1) - 1) for k in range(4, 31)]
     counts = [

@@ -1,4 +1,4 @@
-"""gristmill inspect FOLDER: what a folder of shards holds, in figures and in samples."""
+"""gristmill inspect FOLDER: show statistics and sample documents of a folder of shards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NUM_TOKENS_SHOWN = 15
 NUM_SAMPLES = 3
 SAMPLE_LINES = 4
 SAMPLE_TOKENS = 400  # more than fits in the lines
-# Beyond these a sample is taken, evenly spread, so that a terabyte is shown as soon as a gigabyte.
+# Above these limits, an evenly spaced sample is used, so a terabyte takes no longer than a gigabyte.
 MAX_TOKENS = 100_000_000
 MAX_DOCUMENTS = 5_000_000
 CHUNK_TOKENS = 1 << 20
@@ -35,7 +35,7 @@ PERCENTILES = {"min": 0, "10 %": 10, "25 %": 25, "median": 50, "75 %": 75, "90 %
 
 
 def is_shard_folder(path: Path) -> bool:
-    """Whether `path` is a folder of shards, finished or not, or of token files that another program made."""
+    """Return whether `path` is a folder of shards, finished or not, or of token files of another program."""
     return path.is_dir() and (_is_ours(path) or recognize(path) is not None)
 
 
@@ -44,7 +44,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def inspect_shards(folder: Path, seed: int) -> str:
-    """What the folder holds, as text; the sample documents are chosen by `seed`."""
+    """Return a description of the folder. `seed` selects the sample documents."""
     from gristmill.shards import Manifest
     from gristmill.shards.shards import load_tokenizer
 
@@ -64,16 +64,16 @@ def inspect_shards(folder: Path, seed: int) -> str:
 
 
 def _inspect_foreign(folder: Path) -> str:
-    """What the token files of another program hold, as far as they tell."""
+    """Return a description of token files of another program."""
     from gristmill.shards.foreign import read_foreign
 
     manifest = read_foreign(folder)
     assert manifest is not None  # is_shard_folder has recognized it
     head = [
         ("shards", str(folder)),
-        ("layout", f"{manifest.layout}, made by another program"),
+        ("layout", f"{manifest.layout}, written by another program"),
         ("dtype", manifest.dtype),
-        ("tokenizer", "unknown: the files do not name it"),
+        ("tokenizer", "unknown: not stored in the files"),
     ]
     # Without an index, finding documents means reading every token.
     counts_documents = all(entry.index is not None for entry in _entries(manifest))
@@ -104,7 +104,7 @@ def _head(folder: Path, manifest: Manifest) -> str:
         size = format_size(sum(entry.bytes for entry in read))
         rows.append(("inputs", f"{len(read):,} file{'s' * (len(read) != 1)}, {size}{skipped}"))
     if manifest.command:
-        rows.append(("made by", _shortened(_printable(manifest.command), WIDTH - 13)))
+        rows.append(("command", _shortened(_printable(manifest.command), WIDTH - 13)))
     return pairs(rows, indent=0)
 
 
@@ -130,10 +130,10 @@ def _shards(manifest: Manifest, *, counts_documents: bool = True) -> str:
 
 
 def _frequent_tokens(folder: Path, manifest: Manifest, tokenizer: Tokenizer) -> str:
-    """The most frequent tokens as a histogram, and how much of the vocabulary is used at all."""
+    """Return a histogram of the most frequent tokens, and the share of the vocabulary that occurs."""
     counts = np.zeros(tokenizer.vocab_size + 1, np.int64)
     for ids in _token_chunks(folder, manifest):
-        # A damaged shard may hold numbers that are not ids. They are counted as one more id, which is not shown.
+        # A damaged shard may hold numbers that are not ids. They are counted under an extra id, which is not shown.
         counts += np.bincount(np.minimum(ids, tokenizer.vocab_size), minlength=len(counts))
     counts = counts[:-1]
     num_counted, num_tokens = int(counts.sum()), sum(entry.tokens for entry in _entries(manifest))
@@ -158,7 +158,7 @@ def _frequent_tokens(folder: Path, manifest: Manifest, tokenizer: Tokenizer) -> 
 
 
 def _token_chunks(folder: Path, manifest: Manifest) -> Iterator[NDArray[Any]]:
-    """The tokens in chunks: all, or every so many of them."""
+    """Yield the tokens in chunks: all of them, or an evenly spaced sample."""
     from gristmill.shards.layouts import layout_of
 
     layout, entries = layout_of(manifest.layout, manifest.options), _entries(manifest)
@@ -174,7 +174,7 @@ def _token_chunks(folder: Path, manifest: Manifest) -> Iterator[NDArray[Any]]:
 
 
 def _lengths(folder: Path, manifest: Manifest) -> str:
-    """Percentiles of the lengths of documents, where the layout says where they end."""
+    """Return percentiles of document lengths, if the layout stores document boundaries."""
     lengths = np.concatenate([np.empty(0, np.int64), *_length_chunks(folder, manifest)])
     if not len(lengths):
         return ""
@@ -188,7 +188,7 @@ def _lengths(folder: Path, manifest: Manifest) -> str:
 
 
 def _length_chunks(folder: Path, manifest: Manifest) -> Iterator[NDArray[np.int64]]:
-    """The lengths of documents in chunks: all, or every so many of them."""
+    """Yield the lengths of documents in chunks: all of them, or an evenly spaced sample."""
     from gristmill.shards.layouts import layout_of
 
     layout, entries = layout_of(manifest.layout, manifest.options), _entries(manifest)
@@ -197,7 +197,7 @@ def _length_chunks(folder: Path, manifest: Manifest) -> Iterator[NDArray[np.int6
         for entry in entries[::step]:
             yield from (lengths for _, lengths in layout.read_rows(folder / entry.file))
         return
-    before = 0  # where the last document ends, from the beginning of the shard: 0 or less when a shard begins
+    before = 0  # end of the previous document relative to the start of the shard: 0 or negative at a new shard
     for entry in entries:
         if entry.index is not None:
             for ends in layout.read_ends(folder / entry.index, entry.documents, manifest.token_dtype):
@@ -207,12 +207,12 @@ def _length_chunks(folder: Path, manifest: Manifest) -> Iterator[NDArray[np.int6
 
 
 def _thinned(number: int, most: int) -> int:
-    """Of how many one must be taken so that no more than `most` are left."""
+    """Return the step that leaves at most `most` of `number` items."""
     return max(1, -(-number // most))
 
 
 def _samples(folder: Path, manifest: Manifest, seed: int) -> str:
-    """Some documents, decoded and shortened."""
+    """Return some documents, decoded and shortened."""
     from gristmill.shards import LAYOUTS, Shards
     from gristmill.shards.shards import without_end
 
@@ -244,7 +244,7 @@ def _entries(manifest: Manifest) -> list[ShardEntry]:
 
 
 def _printable(text: str) -> str:
-    """`text` without what a terminal would obey instead of showing it."""
+    """Return `text` with control characters replaced."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 

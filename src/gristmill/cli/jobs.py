@@ -1,4 +1,4 @@
-"""The tasks of a job as `gristmill task` numbers them: finding the job, performing tasks, and what is done of them."""
+"""Numbered tasks of a job for `gristmill task`: find the job, run tasks, and show their status."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from gristmill.executors.job import Job
     from gristmill.executors.work_folder import WorkFolder
 
-# How often a task is run again whose files another task finds damaged.
+# How many times a task is run if its input files are damaged.
 MAX_REPAIRS = 3
 MAX_SHOWN = 8
 
 
 def parse_numbers(texts: Sequence[str]) -> Iterator[int]:
-    """The numbers of tasks, each once, in the order given.
+    """Return the task numbers in the given order, without duplicates.
 
-    One at a time, because a range such as 0-999999999, which is far more than the job has, would fill the memory.
+    Lazy, because a range such as 0-999999999, far more than the job has, would fill the memory.
 
     >>> list(parse_numbers(["7", "0-3", "2"]))
     [7, 0, 1, 2, 3]
     """
     if not texts:
-        raise UsageError("no task given. Name at least one number, such as 0, or a range, such as 0-9.")
+        raise UsageError("no task given. Pass at least one number such as 0, or a range such as 0-9.")
     return _each_once([_parse_range(text) for text in texts])
 
 
@@ -43,7 +43,7 @@ def _parse_range(text: str) -> range:
     match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text, re.ASCII)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
     if last < first:
-        raise UsageError(f"{text!r} is not the number of a task. Write a number such as 7, or a range such as 0-9.")
+        raise UsageError(f"{text!r} is not a task number. Pass a number such as 7, or a range such as 0-9.")
     return range(first, last + 1)
 
 
@@ -56,7 +56,7 @@ def _each_once(ranges: Sequence[range]) -> Iterator[int]:
 
 
 def find_job(text: str) -> str | None:
-    """The location of the job that a user means by its output or work folder; None if it is complete."""
+    """Return the location of the job with this output or work folder, or None if it is complete."""
     from gristmill.executors.job import JOB_FILE
     from gristmill.executors.work_folder import open_work_folder
 
@@ -69,16 +69,16 @@ def find_job(text: str) -> str | None:
         jobs = [f"{location.rstrip('/')}/{name}" for name in _names(folder) if JOB_NAME.fullmatch(name)]
         jobs = [job for job in jobs if _has(open_work_folder(job), JOB_FILE)]
         if len(jobs) > 1:
-            raise UsageError(f"{location} holds {len(jobs)} jobs. Name one of them: {', '.join(sorted(jobs))}.")
+            raise UsageError(f"{location} contains {len(jobs)} jobs. Pass one of them: {', '.join(sorted(jobs))}.")
         if jobs:
             return jobs[0]
     if _is_word_table(Path(text)) or _has(open_work_folder(text), "manifest.json"):
         return None
-    raise FileNotFoundError(errno.ENOENT, "No job here. Write one down with 'gristmill task plan'", text)
+    raise FileNotFoundError(errno.ENOENT, "no job found. Plan one with 'gristmill task plan'", text)
 
 
 def _is_word_table(path: Path) -> bool:
-    """Whether a job that counts has been finished here; any other file, such as an input, is no output of a job."""
+    """Return whether the path is the output of a finished count job, and not any other file, such as an input."""
     from gristmill.count.words import MAGIC
 
     if not path.is_file():
@@ -102,11 +102,11 @@ def _names(folder: WorkFolder) -> list[str]:
 
 
 def complete(shown: str) -> str:
-    return f"  {shown} is complete: nothing is left to do."
+    return f"  {shown} is complete: nothing left to do."
 
 
 class JobTasks:
-    """The tasks of a job: parts first, then those of the second stage, numbered on."""
+    """Tasks of a job, numbered consecutively: parts first, then tasks of the second stage."""
 
     def __init__(self, location: str) -> None:
         from gristmill.executors.job import Job
@@ -118,20 +118,20 @@ class JobTasks:
         self._done: set[str] = set()
 
     def second(self) -> list[Call] | None:
-        """The calls of the second stage; None while they are not known: parts are missing, or found to be damaged."""
+        """Return the calls of the second stage, or None if they are not known because parts are missing or damaged."""
         from gristmill.executors.work_folder import DamagedPartError
 
         if self.job.kind == "encode" and self.missing(self.parts):
             return None
         try:
             return _second_calls(self.folder, self.job)
-        except DamagedPartError as error:  # it counts as not done from now on
+        except DamagedPartError as error:  # mark the part as not done
             self.folder.discard(f"{error.task}.ok")
             self._done.discard(error.task)
             return None
 
     def missing(self, calls: Sequence[Call]) -> list[int]:
-        """The numbers of the calls that are not done, counted within their stage."""
+        """Return the numbers of the calls that are not done, relative to their stage."""
         from gristmill.executors.done import read_all_done
 
         unknown = [call.name for call in calls if call.name not in self._done]
@@ -141,7 +141,7 @@ class JobTasks:
 
 
 def _part_calls(folder: WorkFolder, job: Job) -> list[Call]:
-    """The calls of the first stage, without a look at what is done: each of 10,000 processes asks for them."""
+    """Return the calls of the first stage without checking their status, because up to 10,000 processes call this."""
     if job.kind == "count":
         from gristmill.count.distributed import count_calls
 
@@ -153,7 +153,7 @@ def _part_calls(folder: WorkFolder, job: Job) -> list[Call]:
 
 
 def _second_calls(folder: WorkFolder, job: Job) -> list[Call]:
-    """The calls of the second stage. Those of encoding follow from what all parts have made."""
+    """Return the calls of the second stage. For encoding, they depend on the results of all parts."""
     if job.kind == "count":
         from gristmill.count.distributed import merge_calls
 
@@ -164,49 +164,49 @@ def _second_calls(folder: WorkFolder, job: Job) -> list[Call]:
 
 
 def run_tasks(location: str, shown: str, numbers: Iterable[int]) -> None:
-    """Perform tasks by number, in the order given, and print a line for each."""
+    """Run tasks by number, in the given order, and print one line per task."""
     tasks = JobTasks(location)
     for number in numbers:
         if number < len(tasks.parts):
             print(_perform(tasks, tasks.parts[number]), flush=True)
             continue
         second = tasks.second()
-        check_parts(tasks, shown, f"task {number} needs all parts, and ")
+        check_parts(tasks, shown, f"task {number} needs all parts, but ")
         assert second is not None
         _refuse_finished(tasks)
         last = len(tasks.parts) + len(second) - 1
         if number > last:
-            raise UsageError(f"there is no task {number}: the job has tasks 0 to {last}.")
+            raise UsageError(f"task {number} does not exist: the job has tasks 0 to {last}.")
         print(_perform(tasks, second[number - len(tasks.parts)]), flush=True)
 
 
 def _perform(tasks: JobTasks, call: Call) -> str:
-    """Perform one task; a file that it finds damaged is made again first."""
+    """Run one task. If a part that it reads is damaged, run that part again first."""
     from gristmill.executors.calls import perform
     from gristmill.executors.work_folder import DamagedPartError
 
     for attempt in range(MAX_REPAIRS):
         try:
             outcome = perform(call, lambda: None)
-            how = "done already" if outcome.is_reused else f"done in {outcome.seconds:.2f} s"
+            how = "already done" if outcome.is_reused else f"done in {outcome.seconds:.2f} s"
             return f"  {call.name}  {how}"
         except DamagedPartError as error:
             damaged = [part for part in tasks.parts if part.name == error.task]
             if attempt + 1 == MAX_REPAIRS or not damaged:
                 raise
             tasks.folder.discard(f"{error.task}.ok")
-            print(f"  {error.task}  damaged, so it is done again", flush=True)
+            print(f"  {error.task}  damaged, running it again", flush=True)
             perform(damaged[0], lambda: None)
     raise AssertionError
 
 
 def check_parts(tasks: JobTasks, shown: str, why: str = "") -> None:
-    """Raise unless all parts are done."""
+    """Raise `GristmillError` unless all parts are done."""
     from gristmill.errors import GristmillError
 
     missing = tasks.missing(tasks.parts)
     if missing:
-        # The command in full, so that it can be pasted.
+        # The complete command, for copy and paste.
         words = shlex.join(["gristmill", "task", "run", shown, *ranges(missing)])
         raise GristmillError(
             f"{why}{plural(len(missing), 'part')} of {len(tasks.parts):,} {'is' if len(missing) == 1 else 'are'} not "
@@ -215,7 +215,7 @@ def check_parts(tasks: JobTasks, shown: str, why: str = "") -> None:
 
 
 def _refuse_finished(tasks: JobTasks) -> None:
-    """Raise if the output holds finished shards, maybe of another job: a task would replace some of their files."""
+    """Raise `GristmillError` if the output holds finished shards, whose files a task would replace."""
     from gristmill.errors import GristmillError
 
     if tasks.job.kind == "count":
@@ -225,13 +225,13 @@ def _refuse_finished(tasks: JobTasks) -> None:
     target = load_work(tasks.folder).target
     if _has(target, "manifest.json"):
         raise GristmillError(
-            f"{target.location} holds finished shards, of this job or another, which no task replaces. Remove the work "
-            f"folder {tasks.folder.location}, or plan the job again with another output."
+            f"{target.location} contains finished shards, of this job or another, and tasks do not replace them. "
+            f"Remove the work folder {tasks.folder.location}, or plan the job again with another output."
         )
 
 
 def ranges(numbers: Sequence[int]) -> list[str]:
-    """Numbers in ascending order, as `task run` takes them.
+    """Return ascending numbers as ranges for `task run`.
 
     >>> ranges([0, 1, 2, 5, 7, 8])
     ['0-2', '5', '7-8']
@@ -246,7 +246,7 @@ def ranges(numbers: Sequence[int]) -> list[str]:
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """Numbers for a message or table: the first few ranges of them.
+    """Return the first few ranges of the numbers, for a message or table.
 
     >>> listed([0, 1, 2, 5])
     '0-2, 5'
@@ -256,14 +256,14 @@ def listed(numbers: Sequence[int]) -> str:
 
 
 def overview(location: str, shown: str) -> str:
-    """What is done of a job and what is to be done next."""
+    """Return the status of a job and the next command."""
     tasks = JobTasks(location)
     job = tasks.job
     second = tasks.second()
     stages = {job.kind: tasks.parts, {"count": "merge", "encode": "assemble"}[job.kind]: second}
     rows, first, left = [], 0, []
     for stage, calls in stages.items():
-        if calls is None:  # the number of shards follows from what all parts have made
+        if calls is None:  # the number of shards depends on the results of all parts
             rows.append([stage, f"from {first}", "?", "0", "known when all parts are done"])
             continue
         missing = [first + number for number in tasks.missing(calls)]
@@ -283,7 +283,7 @@ def overview(location: str, shown: str) -> str:
 
 
 def _next(shown: str, left: list[list[int]]) -> str:
-    """The command to run now."""
+    """Return the next command to run."""
     if left[0]:
         return shlex.join(["gristmill", "task", "run", shown, *_shortened(left[0])])
     return shlex.join(["gristmill", "task", "finish", shown])

@@ -1,4 +1,4 @@
-"""What commands share: how a corpus and a tokenizer are read, and outputs that are checked before the work."""
+"""Options shared by commands: how a corpus is read, and checks of the output before the work starts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def plural(number: int, word: str) -> str:
-    """Return how many there are of something.
+    """Return a number with its noun.
 
     >>> plural(1, "thread"), plural(2000, "thread")
     ('1 thread', '2,000 threads')
@@ -35,7 +35,7 @@ def plural(number: int, word: str) -> str:
 
 
 def format_size(num_bytes: float) -> str:
-    """Return a size for people.
+    """Return a human-readable size.
 
     >>> format_size(999), format_size(50_000_000), format_size(1_234_567_890)
     ('999 B', '50 MB', '1.23 GB')
@@ -47,7 +47,7 @@ def format_size(num_bytes: float) -> str:
 
 
 Output: TypeAlias = Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FILE")]
-# Off unless given, so there is no --no-overwrite.
+# Off by default, so there is no --no-overwrite.
 Flag: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(help_behavior_hint="")]
 
 
@@ -58,14 +58,14 @@ PatternChoice: TypeAlias = Annotated[
     str | None,
     tyro.conf.arg(
         metavar="NAME|REGEX",
-        help=f"What cuts the text into pieces: {', '.join(NATIVE_PATTERNS)}, or a regular expression.",
-        help_behavior_hint=f"(default: {DEFAULT_PATTERN}, or that of counted words)",
+        help=f"Pattern that cuts text into pieces: {', '.join(NATIVE_PATTERNS)}, or a regular expression.",
+        help_behavior_hint=f"(default: {DEFAULT_PATTERN}, or that of the .gmw file)",
     ),
 ]
 NewSpecialTokens: TypeAlias = Annotated[
     tuple[str, ...] | None,
     several("[TOKEN …]"),
-    tyro.conf.arg(help_behavior_hint=f"(default: {' '.join(DEFAULT_SPECIAL_TOKENS)}, or those of counted words)"),
+    tyro.conf.arg(help_behavior_hint=f"(default: {' '.join(DEFAULT_SPECIAL_TOKENS)}, or those of the .gmw file)"),
 ]
 CorpusNames: TypeAlias = Annotated[
     tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="CORPUS…", help_behavior_hint="")
@@ -74,33 +74,33 @@ CorpusNames: TypeAlias = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingOptions:
-    """How the files of a corpus are read; commands that read one inherit these options."""
+    """Options for reading the files of a corpus, inherited by the commands that read one."""
 
     input_format: InputFormat = "auto"
-    """What the files are; auto: by suffix. Text and JSON lines may also be .gz or .zst."""
+    """Format of the files. auto: by suffix. Text and JSON Lines may be compressed (.gz, .zst)."""
 
     text_field: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: text)")] = None
-    """The JSON key or the column that holds the text."""
+    """JSON key or Parquet/Arrow column with the text."""
 
     documents: Annotated[DocumentsMode, tyro.conf.arg(help_behavior_hint="")] = None
-    """What a document of a text file is: between separators, the whole file, or a line."""
+    """Unit of a document in text files: text between separators, the whole file, or a line."""
 
     separator: Annotated[
         str | None,
         tyro.conf.arg(metavar="TEXT", help_behavior_hint="(default: <|endoftext|>, or the end-of-text token)"),
     ] = None
-    """What ends a document of a text file."""
+    """Text that ends a document in a text file."""
 
     on_error: OnError = "raise"
-    """Stop at a damaged input, or leave it out and warn at the end."""
+    """Action on a damaged input: stop with an error, or skip it and warn at the end."""
 
     max_document_bytes: Annotated[
         int | None, byte_size("--max-document-bytes"), tyro.conf.arg(help_behavior_hint="(default: 64MiB)")
     ] = None
-    """How long a JSON line, or a stretch of text without a place to cut it, may be: it bounds memory."""
+    """Maximum length of a JSON line, or of a text with no place to cut. Limits memory use."""
 
     def read_options(self) -> ReadOptions:
-        """The options, as functions take them; what was not given is left to their defaults."""
+        """Return the given options as keyword arguments; the others keep their defaults."""
         given = {field.name: getattr(self, field.name) for field in dataclasses.fields(ReadingOptions)}
         return cast("ReadOptions", {name: value for name, value in given.items() if value is not None})
 
@@ -108,9 +108,9 @@ class ReadingOptions:
 def find_corpus(
     names: tuple[str, ...], options: ReadingOptions, *, output: Path, overwrite: bool
 ) -> FoundFiles | Words:
-    """The files to count that `names` mean, or the words that `gristmill count-words` counted (.gmw) added up.
+    """Return the files that `names` match, or the sum of the word counts if they are .gmw files.
 
-    Also refuses an `output` that could not be written, or that is one of the inputs.
+    Raises an error if `output` cannot be written or is one of the inputs.
     """
     from gristmill.count import Words
 
@@ -125,14 +125,14 @@ def _files_or_words(names: tuple[str, ...], options: ReadingOptions) -> FoundFil
 
     if not names:
         before = ", before --special-tokens" if hasattr(options, "special_tokens") else ""
-        raise UsageError(f"no corpus given. Name at least one file or folder{before}.")
+        raise UsageError(f"no corpus given. Pass at least one file or folder{before}.")
     are_words = [name.lower().endswith(".gmw") for name in names]
     if not any(are_words):
         return find_files(names, Reading.checked(options.read_options(), documents="file"))
     if not all(are_words):
         raise UsageError(
-            f"{names[are_words.index(True)]} holds counted words, and {names[are_words.index(False)]} is text. "
-            f"Count the text with 'gristmill count-words' first, or name text alone."
+            f"{names[are_words.index(True)]} holds word counts, but {names[are_words.index(False)]} is text. "
+            f"Count the text with 'gristmill count-words' first, or pass text files only."
         )
     _check_no_reading(options, names[0])
     return _add_words(names)
@@ -142,7 +142,7 @@ def _check_no_reading(options: ReadingOptions, name: str) -> None:
     for field in dataclasses.fields(ReadingOptions):
         if getattr(options, field.name) != field.default:
             flag = field.name.replace("_", "-")
-            raise UsageError(f"--{flag} says how text is read, and {name} holds counted words. Leave it out.")
+            raise UsageError(f"--{flag} applies to text, but {name} holds word counts. Omit --{flag}.")
 
 
 def _add_words(names: tuple[str, ...]) -> Words:
@@ -155,24 +155,28 @@ def _add_words(names: tuple[str, ...]) -> Words:
 
 
 def check_output(path: Path, *, overwrite: bool, inputs: Iterable[str] = ()) -> None:
-    """Refuse an output that could not be written, or must not be, before hours of work go into it."""
+    """Raise an error if the output cannot or must not be written, before hours of work are spent on it."""
     folder = path.parent
     if str(path) == "-":
-        raise UsageError("--output - is not stdout here. Pass the name of a file.")
+        raise UsageError("--output - (stdout) is not supported. Pass a file name.")
     try:
         status = os.lstat(path)
     except FileNotFoundError:
         if not folder.is_dir():
-            raise FileNotFoundError(errno.ENOENT, "no such folder to write to", str(folder)) from None
+            raise FileNotFoundError(
+                errno.ENOENT, "output folder does not exist. Create it first", str(folder)
+            ) from None
     else:
         if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, "is a folder. Pass the name of a file", str(path))
+            raise IsADirectoryError(errno.EISDIR, "is a folder. Pass a file name", str(path))
         if not overwrite:
-            raise FileExistsError(errno.EEXIST, "is already there. Pass --overwrite to replace it", str(path))
+            raise FileExistsError(errno.EEXIST, "already exists. Pass --overwrite to replace it", str(path))
         if not stat.S_ISREG(status.st_mode) and not stat.S_ISLNK(status.st_mode):
-            raise OSError(errno.EINVAL, "is a device or pipe. Only a file can be replaced", str(path))
+            raise OSError(errno.EINVAL, "is a device or pipe, which cannot be replaced. Pass a file name", str(path))
         for name in inputs:
             if os.path.exists(name) and os.path.samefile(name, path):  # noqa: PTH110, PTH121
-                raise FileExistsError(errno.EEXIST, "is also an input, and would be replaced", str(path))
+                raise FileExistsError(
+                    errno.EEXIST, "is also an input and would be overwritten. Pass another output", str(path)
+                )
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, "no permission to write in this folder", str(folder))
+        raise PermissionError(errno.EACCES, "no permission to write to this folder", str(folder))

@@ -1,4 +1,4 @@
-"""--plugin: a Python file of the user that registers models, optimizers or schedules."""
+"""--plugin: a Python file that registers the user's models, optimizers or schedules."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ Plugin: TypeAlias = Annotated[
     Path | None,
     tyro.conf.arg(
         metavar="FILE",
-        help="Python file to run first. It registers a model, an optimizer or a schedule of your own.",
+        help="Python file to run first. It registers your own model, optimizer or schedule.",
         help_behavior_hint="",
     ),
 ]
 
 
 def load_plugin(path: Path | None) -> None:
-    """Run the file, once per process; UsageError for one that is not there or fails."""
+    """Run the file, once per process. Raise `UsageError` if it is missing or fails."""
     if path is None:
         return
     name = f"gristmill_plugin_{path.stem}"
     if getattr(sys.modules.get(name), "__file__", None) == str(path.resolve()):
         return
     if path.is_dir():
-        raise UsageError(f"--plugin {path}: it is a folder. Pass a file that ends in .py.")
+        raise UsageError(f"--plugin {path} is a folder. Pass a .py file.")
     if not path.is_file():
-        raise UsageError(f"--plugin {path}: there is no such file.")
+        raise UsageError(f"--plugin {path} does not exist. Pass the path of a .py file.")
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
-        raise UsageError(f"--plugin {path}: it is not a Python file. Pass a file that ends in .py.")
+        raise UsageError(f"--plugin {path} is not a Python file. Pass a .py file.")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
+    sys.modules[name] = module  # dataclasses look up their module here
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UsageError(f"--plugin {path}: it failed{_line_in(error, path)}: {reason}") from error
+        raise UsageError(f"--plugin {path} failed{_line_in(error, path)}: {reason}") from error
 
 
 def _line_in(error: BaseException, path: Path) -> str:
-    """The last line of the file that the error went through."""
+    """Return the line of the file at which the error was raised."""
     trace, line = error.__traceback__, 0
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == str(path.resolve()):

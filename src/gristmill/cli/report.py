@@ -1,13 +1,14 @@
-"""gristmill report: a training run as one page, or several compared on one."""
+"""gristmill report: write an HTML report of a training run, or compare runs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 
+from gristmill.cli.examples import Examples
 from gristmill.cli.options import Flag, UsageError, check_output
 from gristmill.cli.table import pairs
 from gristmill.packages import require_packages
@@ -15,38 +16,40 @@ from gristmill.packages import require_packages
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Make the report of a training run, finished or not, or compare several runs on one page.
+    """Write the report of a training run, finished or not, or compare several runs.
 
-    Of one run, written into its folder: report.html, one page that needs nothing else;
-    report.md, a summary; plots/, the curves as PNG files. Of two or more runs: one page
-    with their curves overlaid, their final figures and the options that differ.
+    One run: writes report.html (self-contained), report.md (a summary) and plots/ (the curves as PNG files) to its
+    folder. Two or more runs: writes one page with overlaid curves, final metrics and the options that differ.
     """
 
+    EXAMPLES: ClassVar[Examples] = (
+        ("Write report.html, report.md and plots into the folder of the run.", "gristmill report run"),
+        ("Compare two runs on one page.", "gristmill report run-a run-b -o comparison.html"),
+    )
+
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN…", help_behavior_hint="")]
-    """A folder that `gristmill train-model` wrote to; two or more to compare."""
+    """Run folder of `gristmill train-model`. Pass two or more to compare them."""
 
     output: Annotated[
         Path | None,
         tyro.conf.arg(aliases=["-o"], metavar="FILE", help_behavior_hint="(default: comparison.html)"),
     ] = None
-    """The page to write, of two or more runs."""
+    """HTML file to write when comparing runs."""
 
     overwrite: Flag = False
-    """Replace a comparison that is already there."""
+    """Replace an existing comparison."""
 
     def run(self) -> int:
         require_packages("gristmill report", "matplotlib", "jinja2")
         if not self.runs:
-            raise UsageError("there is no RUN. Pass a folder that `gristmill train-model` wrote to.")
+            raise UsageError("no run given. Pass a run folder of `gristmill train-model`.")
         return self._report(self.runs[0]) if len(self.runs) == 1 else self._compare()
 
     def _report(self, run: Path) -> int:
         from gristmill.report import write_report
 
         if self.output is not None:
-            raise UsageError(
-                "-o is for the comparison of two or more runs. The report of one run is written into its folder."
-            )
+            raise UsageError("-o needs two or more runs. The report of one run is written to its folder. Omit -o.")
         page = write_report(run)
         plots = sorted((page.parent / "plots").glob("*.png"))
         rows = [("page", str(page)), ("summary", str(page.with_suffix(".md")))]

@@ -1,12 +1,13 @@
-"""gristmill sample-corpus: a text to try things on."""
+"""gristmill sample-corpus: write a sample corpus."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 
+from gristmill.cli.examples import Examples
 from gristmill.cli.options import Flag, Output, check_output
 from gristmill.cli.table import pairs
 from gristmill.cli.values import byte_size
@@ -14,25 +15,30 @@ from gristmill.cli.values import byte_size
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Write a corpus of simple English children's stories, made on the spot.
+    """Write a corpus of generated children's stories in simple English.
 
-    Each story is followed by a line <|endoftext|>. The same seed gives the same
-    bytes everywhere, and a larger file starts with the same stories.
+    Each story is followed by a line <|endoftext|>. The same seed gives the same bytes on every machine, and a larger
+    file starts with the same stories.
     """
 
+    EXAMPLES: ClassVar[Examples] = (
+        ("Write 50 MB of stories.", "gristmill sample-corpus -o stories.txt"),
+        ("Write 1 MB of other stories.", "gristmill sample-corpus -o small.txt --size 1MB --seed 1"),
+    )
+
     output: Output
-    """The file to write."""
+    """File to write."""
 
     size: Annotated[int, byte_size("--size"), tyro.conf.arg(metavar="N", help_behavior_hint="(default: 50MB)")] = (
         50_000_000
     )
-    """At most this many bytes, such as 50MB; only whole stories are written."""
+    """Maximum size, such as 50MB. Only complete stories are written."""
 
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Another seed, other stories."""
+    """Random seed of the stories."""
 
     overwrite: Flag = False
-    """Replace the output if it is already there."""
+    """Replace an existing output."""
 
     def run(self) -> int:
         from gristmill.sample_corpus import write_sample_corpus

@@ -1,4 +1,4 @@
-"""Bytes of stdin, stdout and text files: read in bounded memory, unpacked, and written exactly."""
+"""Bytes of stdin, stdout and text files: read in bounded memory, decompressed, and written unchanged."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ CHUNK_BYTES = 1 << 16
 
 
 def stdin_chunks(what: str) -> Iterator[bytes]:
-    """The bytes of stdin in chunks; `UsageError` if stdin is closed, with `what` to pass instead."""
+    """Return the bytes of stdin in chunks. Raise `UsageError` if stdin is closed; `what` names the alternatives."""
     return _chunks_of(_stdin(what))
 
 
 def file_chunks(path: Path) -> Generator[bytes]:
-    """The bytes of a text file in chunks; .gz and .zst are unpacked, as `Tokenizer.encode_file` unpacks them."""
+    """Yield the bytes of a text file in chunks. Decompresses .gz and .zst, as `Tokenizer.encode_file` does."""
     from gristmill.encode.compressed import find_compression
 
-    # A pipe has no suffix to trust, nor a size.
+    # A pipe has no size, and its suffix means nothing.
     if path.is_file() and (compression := find_compression(str(path))):
         yield from _unpacked_chunks(path, compression)
         return
@@ -35,7 +35,7 @@ def file_chunks(path: Path) -> Generator[bytes]:
 
 
 def first_bytes(path: Path, limit: int) -> tuple[bytes, bool]:
-    """The first `limit` bytes of a text file, unpacked as in `file_chunks`, and whether it has more."""
+    """Return the first `limit` bytes of a text file, decompressed as in `file_chunks`, and whether it has more."""
     data = bytearray()
     with contextlib.closing(file_chunks(path)) as chunks:
         for chunk in chunks:
@@ -65,15 +65,15 @@ def _unpacked_chunks(path: Path, compression: str) -> Iterator[bytes]:
 
 
 def _chunks_of(file: BinaryIO) -> Iterator[bytes]:
-    """The bytes of a file in chunks, as soon as they are there."""
-    read = getattr(file, "read1", file.read)  # read() would wait until a whole chunk has come through the pipe
+    """Yield the bytes of a file in chunks, as soon as they arrive."""
+    read = getattr(file, "read1", file.read)  # read() would wait for a full chunk from the pipe
     while chunk := cast(bytes, read(CHUNK_BYTES)):
         yield chunk
 
 
 @contextlib.contextmanager
 def stdin_as_file(what: str) -> Iterator[Path]:
-    """A file in the temporary folder ($TMPDIR) with the bytes of stdin, for readers that need a real one."""
+    """Copy stdin to a file in the temporary folder ($TMPDIR), for readers that need a real file, and yield its path."""
     source = _stdin(what)
     with tempfile.NamedTemporaryFile(prefix="gristmill-stdin-") as file:
         try:
@@ -88,7 +88,7 @@ def stdin_as_file(what: str) -> Iterator[Path]:
 
 
 def stdin_is_given() -> bool:
-    """Whether stdin is open and is not a terminal, where reading would wait for the user to type."""
+    """Return whether stdin is open and not a terminal, where reading would wait for the user to type."""
     return sys.stdin is not None and not sys.stdin.closed and not sys.stdin.isatty()
 
 
@@ -99,19 +99,19 @@ def _stdin(what: str) -> BinaryIO:
 
 
 def write_bytes(data: bytes) -> None:
-    """Write to stdout what no encoding may change; nothing where it was closed before we were started."""
+    """Write bytes to stdout unchanged. Does nothing if stdout was closed before the start."""
     if sys.stdout is not None:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
 
 
 def argument_bytes(text: str) -> bytes:
-    """The bytes that an argument had on the command line, valid UTF-8 or not."""
+    """Return the bytes of a command-line argument, valid UTF-8 or not."""
     return os.fsencode(text)
 
 
 def use_colors(color: str) -> bool:
-    """Whether to write colours: `color` is always, never, or auto (on a terminal, unless $NO_COLOR is set)."""
+    """Return whether to use colours: `color` is always, never, or auto (on a terminal, unless $NO_COLOR is set)."""
     if color != "auto":
         return color == "always"
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
@@ -120,5 +120,5 @@ def use_colors(color: str) -> bool:
 
 
 def is_terminal() -> bool:
-    """Whether stdout is a terminal."""
+    """Return whether stdout is a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()

@@ -1,4 +1,4 @@
-"""Plain aligned tables, and tokens written so that no two look the same."""
+"""Plain aligned tables, and unambiguous display of tokens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 
 def pairs(rows: Sequence[tuple[str, str]], *, indent: int = 2) -> str:
-    """Return lines of name and value, the values aligned.
+    """Return one line per name and value, with the values aligned.
 
     >>> print(pairs([("words", "12"), ("bytes per token", "3.9")]))
       words            12
@@ -19,7 +19,7 @@ def pairs(rows: Sequence[tuple[str, str]], *, indent: int = 2) -> str:
 
 
 def columns(head: Sequence[str], rows: Sequence[Sequence[str]], *, indent: int = 2) -> str:
-    """Return a table: the first column to the left, the others to the right.
+    """Return a table with the first column left-aligned and the others right-aligned.
 
     >>> print(columns(["stage", "seconds"], [["count", "0.25"], ["merge", "11.5"]]))
       stage  seconds
@@ -39,7 +39,7 @@ def columns(head: Sequence[str], rows: Sequence[Sequence[str]], *, indent: int =
 
 
 def one_line(text: str) -> str:
-    r"""Return the text of a cell, such as a file name, with what a terminal would obey or break a line at escaped.
+    r"""Return the text of a cell, such as a file name, with control characters and line breaks escaped.
 
     >>> print(one_line("a\nb\x1b[31m.txt"))
     a\nb\x1b[31m.txt
@@ -48,7 +48,7 @@ def one_line(text: str) -> str:
 
 
 def bar(share: float, width: int = 30) -> str:
-    """Return a bar for a histogram: at least a thin one for a share that is not 0.
+    """Return the bar of a histogram, at least a thin one if `share` is not 0.
 
     >>> bar(0.5, 4), bar(0.001, 4), bar(0, 4)
     ('██', '▏', '')
@@ -62,8 +62,8 @@ def bar(share: float, width: int = 30) -> str:
 def show_token(token: bytes) -> str:
     r"""Return a token as readable text without ambiguity.
 
-    A space is ␣; what cannot be printed, and every byte outside a whole character, is an escape; a backslash and a
-    real ␣ are escapes too, so that two different tokens never look the same.
+    A space is shown as ␣. Characters that cannot be printed and bytes that are not a complete character are escaped, as
+    are a backslash and a real ␣, so two different tokens never look the same.
 
     >>> print(*map(show_token, [b" the", b"\n\n", "é".encode(), b"\xc3", b"\\n"]))
     ␣the \n\n é \xc3 \\n
@@ -78,7 +78,7 @@ def _show_character(character: str) -> str:
     if character in _NAMED:
         return _NAMED[character]
     code = ord(character)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not part of a whole character
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not part of a complete character
         return f"\\x{code - 0xDC00:02x}"
     if character.isprintable() and not _combines(character):
         return character
@@ -86,7 +86,7 @@ def _show_character(character: str) -> str:
 
 
 def _combines(character: str) -> bool:
-    """Whether a character would be drawn on top of the one before it."""
+    """Return whether a character is drawn on top of the previous one."""
     import unicodedata
 
     return ord(character) > 0x300 and unicodedata.category(character).startswith("M")

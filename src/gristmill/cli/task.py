@@ -1,7 +1,7 @@
-"""gristmill task: the tasks of a job one by one, for Slurm or whatever else starts programs on machines.
+"""gristmill task: run the tasks of a job separately, with Slurm or another scheduler.
 
-`task plan` writes the job down, `task run` performs tasks of it by their numbers, `task finish` puts together what they
-have made, and `task status` shows what is missing. Each may run any number of times, anywhere, and again after a crash.
+`task plan` saves the plan of the job, `task run` runs tasks by number, `task finish` assembles their results, and
+`task status` shows which tasks are missing. Each can run any number of times, on any machine, and again after a crash.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import tyro
 
 from gristmill.cli import count_words, encode
+from gristmill.cli.examples import Examples
 from gristmill.cli.executors import parts_beside, remove_parts
 from gristmill.cli.jobs import JobTasks, check_parts, complete, find_job, overview, parse_numbers, run_tasks
 from gristmill.cli.values import UsageError, one_of
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 ACTIONS = ("plan", "run", "finish", "status")
 PLANNED = ("count-words", "encode")
-# Where the result of counting goes: a job of encoding knows its folder.
+# Stores the output file of a count job. An encode job stores its output folder itself.
 OUTPUT_FILE = "output.json"
 MAX_OUTPUT_BYTES = 1 << 20
 
@@ -36,44 +37,59 @@ Folder = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER|URL"
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Run the tasks of a large job one by one, with Slurm or anything else that starts programs.
+    """Run a large job as separate tasks, with Slurm or another scheduler.
 
-    gristmill task plan encode CORPUS… -t TOKENIZER -o FOLDER: write the job down
-
-    gristmill task run FOLDER N…: perform tasks by number, on any machine
-
-    gristmill task finish FOLDER: put together what they have made
-
-    gristmill task status FOLDER: show what is done and what is missing
+    plan saves the plan of the job, run runs tasks by number on any machine, status shows which tasks are missing, and
+    finish assembles the result.
     """
 
+    EXAMPLES: ClassVar[Examples] = (
+        ("Plan the job once.", "gristmill task plan encode corpus.txt -t tok.json -o shards"),
+        ("Run tasks on any machine that sees the folder.", "gristmill task run shards 0-9"),
+        ("List the missing tasks.", "gristmill task status shards"),
+        ("Assemble the result after all parts are done.", "gristmill task finish shards"),
+    )
+
     action: Annotated[str, tyro.conf.Positional, one_of(ACTIONS), tyro.conf.arg(name="ACTION")]
-    """plan, run, finish or status; see 'gristmill task ACTION --help'."""
+    """plan, run, finish or status. See 'gristmill task ACTION --help'."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Plan:
     action: Annotated[str, tyro.conf.Positional, one_of(["plan"]), tyro.conf.arg(name="ACTION")]
-    """plan: write the job down."""
+    """plan: save the plan of a job."""
 
     command: Annotated[str, tyro.conf.Positional, one_of(PLANNED), tyro.conf.arg(name="COMMAND")]
-    """What is to be done: count-words or encode."""
+    """Command to plan: count-words or encode."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(_Plan):
-    """Write a job down: 'gristmill task plan encode' or 'gristmill task plan count-words'.
+    """Save the plan of a job: 'gristmill task plan encode' or 'gristmill task plan count-words'.
 
-    They take the options of the command itself.
+    The options are those of 'gristmill encode' and 'gristmill count-words'.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        ("Plan the encoding of a corpus.", "gristmill task plan encode corpus.txt -t tok.json -o shards"),
+        ("Plan the counting of a corpus.", "gristmill task plan count-words corpus.txt -o words.gmw"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanEncode(encode.Command, _Plan):
-    """Write down the job of encoding a corpus, so that 'gristmill task run' can do it in parts.
+    """Save the plan for encoding a corpus, for 'gristmill task run'.
 
-    The options are those of 'gristmill encode'. Called again for the same job, it shows what is left to do.
+    The options are those of 'gristmill encode'. For a job that is already planned, shows the missing tasks.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        ("Plan tasks of about 256 MB each.", "gristmill task plan encode data -t tok.json -o shards --part-size 256MB"),
+        (
+            "Keep the parts in a folder that all machines share.",
+            "gristmill task plan encode data -t tok.json -o out --work-folder /shared/work",
+        ),
+    )
 
     def run(self) -> int:
         from gristmill.executors import Local
@@ -91,10 +107,14 @@ class PlanEncode(encode.Command, _Plan):
 
 @dataclass(frozen=True, kw_only=True)
 class PlanCountWords(count_words.Command, _Plan):
-    """Write down the job of counting a corpus, so that 'gristmill task run' can do it in parts.
+    """Save the plan for counting the words of a corpus, for 'gristmill task run'.
 
-    The options are those of 'gristmill count-words'. Called again for the same job, it shows what is left to do.
+    The options are those of 'gristmill count-words'. For a job that is already planned, shows the missing tasks.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        ("Plan tasks of about 256 MB each.", "gristmill task plan count-words data -o words.gmw --part-size 256MB"),
+    )
 
     def run(self) -> int:
         from gristmill.count.steps import plan_count
@@ -104,7 +124,7 @@ class PlanCountWords(count_words.Command, _Plan):
         self.check_executor()
         arguments = self.arguments()
         if not isinstance(arguments["corpus"], FoundFiles):
-            raise UsageError("the corpus is counted words (.gmw), which need no tasks. Name the files to count.")
+            raise UsageError("the corpus is word counts (.gmw), which need no tasks. Pass the files to count.")
         work_folder = self.work_folder or str(parts_beside(self.output))
         executor = Local(work_folder=work_folder, part_bytes=self.part_size)
         location = plan_count(**arguments, executor=executor, **self.read_options()).location
@@ -116,22 +136,27 @@ class PlanCountWords(count_words.Command, _Plan):
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Perform tasks of a job that 'gristmill task plan' has written down.
+    """Run tasks of a job that 'gristmill task plan' has planned.
 
-    What is done already is not done again. In a job array of Slurm: gristmill task run FOLDER $SLURM_ARRAY_TASK_ID
+    Finished tasks are not run again. In a Slurm job array: gristmill task run FOLDER $SLURM_ARRAY_TASK_ID
     """
 
+    EXAMPLES: ClassVar[Examples] = (
+        ("Run ten tasks.", "gristmill task run shards 0-9"),
+        ("Run three tasks.", "gristmill task run shards 3 17 42"),
+    )
+
     action: Annotated[str, tyro.conf.Positional, one_of(["run"]), tyro.conf.arg(name="ACTION")]
-    """run: perform tasks."""
+    """run: run tasks."""
 
     folder: Folder
-    """The output of the job, or its work folder."""
+    """Output of the job, or its work folder."""
 
-    # Processes that `srun` starts together perform tasks of their own, so each reports its own mistakes.
+    # Processes started together by `srun` run different tasks, so each reports its own errors.
     runs_alone: ClassVar[bool] = True
 
     numbers: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="N…", help_behavior_hint="")]
-    """Which tasks, such as 7, or 0-9. Parts come first, then what is made of them."""
+    """Task numbers, such as 7 or 0-9. Parts come first, then the tasks that combine them."""
 
     def run(self) -> int:
         location = find_job(self.folder)
@@ -144,16 +169,20 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Finish:
-    """Put together what the tasks of a job have made, and remove its work folder.
+    """Assemble the result of a job and remove its work folder.
 
-    Tasks of the second stage that are not done yet are done here. A part that is missing is an error.
+    Runs the missing tasks of the second stage. A missing part is an error.
     """
 
+    EXAMPLES: ClassVar[Examples] = (
+        ("Assemble the result and remove the work folder.", "gristmill task finish shards"),
+    )
+
     action: Annotated[str, tyro.conf.Positional, one_of(["finish"]), tyro.conf.arg(name="ACTION")]
-    """finish: put the result together."""
+    """finish: assemble the result."""
 
     folder: Folder
-    """The output of the job, or its work folder."""
+    """Output of the job, or its work folder."""
 
     def run(self) -> int:
         location = find_job(self.folder)
@@ -167,13 +196,15 @@ class Finish:
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """Show which tasks of a job are done, and which are missing."""
+    """Show which tasks of a job are done and which are missing."""
+
+    EXAMPLES: ClassVar[Examples] = (("Show which tasks are done.", "gristmill task status shards"),)
 
     action: Annotated[str, tyro.conf.Positional, one_of(["status"]), tyro.conf.arg(name="ACTION")]
-    """status: show what is done."""
+    """status: show done and missing tasks."""
 
     folder: Folder
-    """The output of the job, or its work folder."""
+    """Output of the job, or its work folder."""
 
     def run(self) -> int:
         location = find_job(self.folder)
@@ -182,7 +213,7 @@ class Status:
 
 
 def command_class(arguments: Sequence[str]) -> type:
-    """The class of the action that the arguments begin with."""
+    """Return the class of the action named by the first arguments."""
     words = list(arguments[:2])
     if words[:1] == ["plan"]:
         return {"encode": PlanEncode, "count-words": PlanCountWords}.get(words[-1].replace("_", "-"), Plan)
@@ -190,12 +221,12 @@ def command_class(arguments: Sequence[str]) -> type:
 
 
 def every_command() -> list[type]:
-    """All classes, for shell completion."""
+    """Return all classes, for shell completion."""
     return [Command, Plan, PlanEncode, PlanCountWords, Run, Finish, Status]
 
 
 def _finish(location: str) -> str:
-    """Finish a job whose parts are done; the summary of what it made."""
+    """Finish a job whose parts are done, and return its summary."""
     from gristmill.executors.job import Job
     from gristmill.executors.work_folder import open_work_folder
 
@@ -222,6 +253,6 @@ def _read_output(folder: WorkFolder) -> tuple[Path, bool]:
         return Path(content["output"]), content["overwrite"] is True
     except (FileNotFoundError, FormatError, TypeError, KeyError) as error:
         raise FormatError(
-            f"{folder.location}: {OUTPUT_FILE}, which names the file to write, is missing or damaged. Run 'gristmill "
-            f"task plan count-words' with the same options again: what is done stays."
+            f"{folder.location}: {OUTPUT_FILE}, which stores the output file, is missing or damaged. Run 'gristmill "
+            f"task plan count-words' again with the same options; finished tasks are kept."
         ) from error

@@ -1,4 +1,4 @@
-"""gristmill tokenize: text in, ids or tokens out."""
+"""gristmill tokenize: show the ids or tokens of a text."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
+from gristmill.cli.examples import Examples
 from gristmill.cli.streams import argument_bytes, file_chunks, is_terminal, stdin_chunks, stdin_is_given, use_colors
 from gristmill.cli.table import show_token
 from gristmill.cli.tokenizers import AllowedSpecial, TokenizerOptions, allowed, check_allowed
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from gristmill import Tokenizer
 
 BATCH_IDS = 4096
-# Black on four light backgrounds, so that neighbours always differ; special tokens are white on red.
+# Black on four light backgrounds in turn, so neighbours always differ. Special tokens are white on red.
 BACKGROUNDS = ("\033[38;5;16;48;5;153m", "\033[38;5;16;48;5;223m", "\033[38;5;16;48;5;157m", "\033[38;5;16;48;5;219m")
 SPECIAL_BACKGROUND = "\033[1;38;5;231;48;5;160m"
 RESET = "\033[0m"
@@ -35,28 +36,40 @@ WHAT_TO_PASS = "texts as arguments, --file FILE, or text through a pipe"
 class Command(TokenizerOptions):
     r"""Show the ids and tokens of texts.
 
-    Ids are one line per text, which `gristmill decode` turns back into the same bytes. In tokens, a space is shown
-    as ␣; bytes that are not a whole character, as \xNN.
+    Ids are written one line per text; `gristmill decode` turns them back into the same bytes. In tokens, a space is
+    shown as ␣, and bytes that are not a complete character as \xNN.
     """
 
+    EXAMPLES: ClassVar[Examples] = (
+        ("Show the tokens of a text with their ids.", "gristmill tokenize -t tok.json --show both 'Once upon a time'"),
+        (
+            "Write the ids of a file, and turn them back into text.",
+            "gristmill tokenize -t tok.json --file story.txt | gristmill decode -t tok.json",
+        ),
+        (
+            "Turn a special token in the text into its id.",
+            "gristmill tokenize -t tok.json 'The end.<|endoftext|>' --allowed-special all",
+        ),
+    )
+
     texts: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT…", help_behavior_hint="")] = ()
-    """Texts; - is stdin, which is also read when no text is given. Name them before --allowed-special."""
+    """Texts to tokenize, before --allowed-special. Reads stdin if omitted or -."""
 
     file: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """Take the text from this file; .gz and .zst are unpacked."""
+    """Read the text from this file. .gz and .zst files are decompressed."""
 
     show: Annotated[
         str | None,
         one_of(["ids", "tokens", "both"]),
         tyro.conf.arg(help_behavior_hint="(default: both on a terminal, ids elsewhere)"),
     ] = None
-    """What to write: the ids, the tokens, or the tokens with their ids below."""
+    """Output: ids, tokens, or both (tokens with their ids below)."""
 
     allowed_special: AllowedSpecial = ()
-    """Special tokens that become ids where a text spells them out; all: every one."""
+    """Special tokens that become their ids where the text contains them. all: every special token."""
 
     color: Annotated[str, one_of(["auto", "always", "never"])] = "auto"
-    """Colour the tokens; auto: on a terminal, unless $NO_COLOR is set."""
+    """Use colours. auto: on a terminal, unless $NO_COLOR is set."""
 
     def run(self) -> int:
         tokenizer = self.load_tokenizer()
@@ -72,9 +85,9 @@ class Command(TokenizerOptions):
 
     def _check(self, tokenizer: Tokenizer) -> None:
         if self.texts and self.file is not None:
-            raise UsageError("texts and --file cannot both be given. Pass one of them.")
+            raise UsageError("texts and --file exclude each other. Pass one of them.")
         if self.texts.count("-") > 1:
-            raise UsageError("- is given twice, and stdin can be read only once. Name it once.")
+            raise UsageError("- is given twice, but stdin can be read only once. Pass it once.")
         check_allowed(self.allowed_special, tokenizer, self.tokenizer, "text")
         if not self.texts and self.file is None and not stdin_is_given():
             raise UsageError(f"no text given. Pass {WHAT_TO_PASS}.")
@@ -88,11 +101,11 @@ class Command(TokenizerOptions):
 
 
 def spelled_out(arguments: list[str]) -> list[str]:
-    """The arguments as they are; `UsageError` for one that looks like a short option and may be a text."""
+    """Return the arguments unchanged. Raise `UsageError` for a text that looks like a short option."""
     for argument in takewhile(lambda argument: argument != "--", arguments):
         if _LIKE_SHORT.match(argument) and argument not in ("-t", "-h"):
             text = shlex.quote(argument)
-            raise UsageError(f"'tokenize' has no option {argument!r}. If it is a text, write -- before it: -- {text}")
+            raise UsageError(f"'tokenize' has no option {argument!r}. If it is a text, put -- before it: -- {text}")
     return arguments
 
 
@@ -105,7 +118,7 @@ def _write_ids(ids: Iterator[int]) -> None:
 
 
 class _Writer:
-    """Writes tokens, one line per text or with their ids below them."""
+    """Writes tokens, on one line per text or with their ids below."""
 
     def __init__(self, tokenizer: Tokenizer, *, in_color: bool) -> None:
         self._vocab = tokenizer.vocab
@@ -114,7 +127,7 @@ class _Writer:
         self._number = 0
 
     def write_tokens(self, ids: Iterator[int]) -> None:
-        """Write the tokens on one line: a space between them, or colours."""
+        """Write the tokens on one line, separated by spaces or colours."""
         between = ""
         while batch := list(islice(ids, BATCH_IDS)):
             print(between + ("" if self._in_color else " ").join(map(self._shown, batch)), end="")
@@ -153,5 +166,5 @@ class _Writer:
 
 
 def _columns(text: str) -> int:
-    """How many columns of a terminal `text` takes: two for each character that East Asian fonts draw wide."""
+    """Return the width of `text` in terminal columns: two for each wide East Asian character."""
     return len(text) + sum(unicodedata.east_asian_width(character) in "WF" for character in text)

@@ -1,4 +1,4 @@
-"""What the commands that use a tokenizer share: which one, and which special tokens count as such in text."""
+"""Options shared by commands that use a tokenizer: the tokenizer, and the special tokens allowed in text."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ SpecialTokens: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TO
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerOptions:
-    """The tokenizer of a command, in any format, with what that format does not hold."""
+    """Tokenizer of a command, in any format, with the pattern and special tokens that the format does not store."""
 
     tokenizer: Annotated[Path, tyro.conf.arg(aliases=["-t"], metavar="TOKENIZER")]
-    """A tokenizer file or folder, in any format that can be read."""
+    """Tokenizer file or folder, in any supported format."""
 
     pattern: Annotated[str | None, tyro.conf.arg(metavar="NAME|REGEX", help_behavior_hint="")] = None
-    """The pattern of TOKENIZER, for a format that does not hold it, such as .tiktoken."""
+    """Pattern of TOKENIZER, for formats that do not store it, such as .tiktoken."""
 
     special_tokens: SpecialTokens = ()
-    """Special tokens of TOKENIZER, for a format that does not hold them, as TOKEN or TOKEN=ID."""
+    """Special tokens of TOKENIZER, for formats that do not store them. Write TOKEN or TOKEN=ID."""
 
     def load_tokenizer(self) -> Tokenizer:
-        """The tokenizer that the options name."""
+        """Return the tokenizer that the options name."""
         import gristmill
 
         return gristmill.Tokenizer.load(
@@ -41,7 +41,7 @@ class TokenizerOptions:
 
 
 def allowed(specials: tuple[str, ...]) -> Literal["all"] | tuple[str, ...]:
-    """What `--allowed-special` means to `encode`: the word all is every special token.
+    """Return the value of `--allowed-special` as `encode` takes it: the word "all" allows every special token.
 
     >>> allowed(("all",)), allowed(("<s>",))
     ('all', ('<s>',))
@@ -50,17 +50,17 @@ def allowed(specials: tuple[str, ...]) -> Literal["all"] | tuple[str, ...]:
 
 
 def check_allowed(specials: tuple[str, ...], tokenizer: Tokenizer, path: str | Path, what: str) -> None:
-    """Raise if a value of `--allowed-special` is no special token; it may be `what` the command takes as arguments."""
+    """Raise `UsageError` if a value of `--allowed-special` is not a special token. It may be a misplaced `what`."""
     for text in specials:
         if text != "all" and text not in tokenizer.special_tokens:
             raise UsageError(
                 f"--allowed-special {text!r} is not a special token of {path}. "
-                f"If it is a {what}, name it before --allowed-special."
+                f"If it is a {what}, put it before --allowed-special."
             )
 
 
 def parse_special_tokens(texts: Sequence[str]) -> Mapping[str, int] | list[str] | None:
-    """The special tokens of the command line: with ids, without, or None when there are none.
+    """Return the special tokens with ids, without ids, or None if there are none.
 
     >>> parse_special_tokens(["<s>=300", "<a=b>=301"]), parse_special_tokens(["<s>"])
     ({'<s>': 300, '<a=b>': 301}, ['<s>'])
@@ -72,5 +72,5 @@ def parse_special_tokens(texts: Sequence[str]) -> Mapping[str, int] | list[str] 
     if all(with_ids):
         return {name: int(id) for name, _, id in split}
     if any(with_ids):
-        raise UsageError("--special-tokens has some with an id and some without. Give all of them ids, or none.")
+        raise UsageError("--special-tokens has tokens with an id and tokens without. Give all of them ids, or none.")
     return list(texts)

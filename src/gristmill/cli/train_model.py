@@ -1,7 +1,7 @@
-"""gristmill train-model: token shards or Parquet files in, a trained model and the record of its training out.
+"""gristmill train-model: train a model on token shards or Parquet files.
 
-The options are those of a run and of the model that --model, --preset or the run to resume names: the class of the
-command is made for it, so that --help lists only what applies.
+The options depend on the model, which --model, --preset or the resumed run names. The command class is created for that
+model, so --help lists only options that apply.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ import dataclasses
 import functools
 import itertools
 import operator
+import re
 import typing
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_type_hints
 
 import tyro
 
 from gristmill.cli.choices import ProgressKind, listed
 from gristmill.cli.dialect import in_flags
+from gristmill.cli.examples import Examples
 from gristmill.cli.from_text import TextCorpus, check_mixture, is_corpus
 from gristmill.cli.options import Flag
 from gristmill.cli.plugins import Plugin, load_plugin
@@ -40,7 +42,7 @@ from gristmill.lm.training.presets import PRESET_NOTES, all_presets, preset_opti
 from gristmill.lm.training.registries import OPTIMIZERS, SCHEDULES
 from gristmill.packages import require_packages
 
-# The groups of --help, in order. What no group names is an option of the model.
+# Groups of --help, in order. Options in no group are model options.
 COMMON = (
     *("model", "max_steps", "max_tokens", "epochs", "batch_size", "gradient_accumulation_steps", "learning_rate"),
     *("init_from", "context_length", "max_sequence_length", "num_layers", "num_heads", "d_model", "latent_dim"),
@@ -66,9 +68,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "records": RECORDS,
 }
 
-# What the command itself adds to the options of models that read shards alone.
+# Options that the command adds for models that read only shards.
 OF_TEXT: Mapping[str, Any] = {"tokenizer": str | None}
-TOKENIZER_MEANING = "Tokenizer for a corpus of text. One is trained unless this is given."
+TOKENIZER_MEANING = "Tokenizer for a text corpus. By default, a new one is trained."
 
 DEFAULT_MODEL = "gpt"
 GROUPS_IN_HELP = ("common", "model", "reading", "optimizer", "machine", "records")
@@ -76,42 +78,66 @@ GROUPS_IN_HELP = ("common", "model", "reading", "optimizer", "machine", "records
 
 @dataclass(frozen=True, kw_only=True)
 class TrainModel:
-    """Train a model on token shards: a language model that continues text, or a sequence VAE.
+    """Train a GPT language model or a sequence VAE on token shards or text.
 
-    Ctrl-C saves a checkpoint; --resume resumes from it, bit-exactly, with the options of the run. Options may be
-    written with _ or -. A preset comes first, then the file of --config, then options. Options of another model are
-    listed by --model NAME --help.
+    Ctrl-C saves a checkpoint; --resume continues from it bit-exactly, with the options of the run. Options on the
+    command line override --config, which overrides --preset. Option names may use _ or -. --model NAME --help lists
+    the options of another model.
     """
 
-    data: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DATA…", help_behavior_hint="")]
-    """A folder that `gristmill encode` made, or text to make one of; for a VAE also Parquet: a file, folder or glob;
-    for a chat model JSON lines of conversations. Several folders are mixed: a:0.7 b:0.3, or a b by size."""
+    EXAMPLES: ClassVar[Examples] = (
+        (
+            "Train a small GPT on text: about two minutes on a CPU.",
+            "gristmill train-model stories.txt -o run --preset quickstart",
+        ),
+        (
+            "Train on token shards for 1,000 steps.",
+            "gristmill train-model shards -o run --max-steps 1000 --batch-size 64",
+        ),
+        ("Resume an interrupted run.", "gristmill train-model shards -o run --resume"),
+        (
+            "Show memory and time of a run without starting it.",
+            "gristmill train-model shards -o run --max-steps 1000 --dry-run",
+        ),
+    )
+
+    data: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(
+            metavar="DATA…",
+            help_behavior_hint="",
+            help="Folder written by `gristmill encode`, or text, which is encoded first. VAE: also Parquet files. With "
+            "--conversations: JSON Lines of conversations. Several folders are mixed: a:0.7 b:0.3 by weight, a b by "
+            "size.",
+        ),
+    ]
 
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
-    """The folder of the run."""
+    """Run folder to write."""
 
     preset: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
-    """Options that belong together."""
+    """Named set of options."""
 
     config: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """A YAML file with options, such as 'max_steps: 1000'; config.json of a run is one too."""
+    """YAML file with options, such as 'max_steps: 1000', or the config.json of a run."""
 
     resume: Annotated[Literal["auto", "never"], tyro.conf.arg(metavar="[auto]", help_behavior_hint="")] = "never"
-    """Resume the run in the folder, if there is one, with its options."""
+    """Resume the run in the folder with its options. Starts a new run if the folder has no run."""
 
     overwrite: Flag = False
-    """Replace the run in the folder. It is removed when the new one has a checkpoint."""
+    """Replace the run in the folder. It is kept until the new run has a checkpoint."""
 
     dry_run: Flag = False
-    """Show parameters, steps, tokens, memory and an estimate of the time, and write nothing."""
+    """Show parameters, steps, tokens, memory and estimated time without training."""
 
     plugin: Plugin = None
 
     progress: Annotated[ProgressKind, tyro.conf.arg(metavar="HOW")] = "auto"
-    """auto (a bar on a terminal), bar (always), jsonl (JSON lines) or none; on stderr."""
+    """Progress on stderr: auto (a bar on a terminal), bar, jsonl (JSON Lines) or none."""
 
     def run(self) -> int:
-        """Train, and print what came of it."""
+        """Train the model and print a summary."""
         values = vars(self)
         config = TrainConfig.from_options({name: values[name] for name in options_of_model(values["model"])})
         progress = None if self.progress == "none" else self.progress
@@ -126,9 +152,9 @@ class TrainModel:
         return 0
 
     def _data(self, config: TrainConfig, progress: Any) -> TrainSources:
-        """The folder of shards, or several to mix."""
+        """Return the folder of shards, or several to mix."""
         if not self.data:
-            raise UsageError("there is no DATA. Pass a folder that `gristmill encode` made, or a file of text.")
+            raise UsageError("no data given. Pass a folder written by `gristmill encode`, or a text file.")
         if len(self.data) > 1 and getattr(config.model, "conversations", False):
             return list(self.data)
         if len(self.data) == 1 and find_mixture(self.data[0]) is None:
@@ -138,7 +164,7 @@ class TrainModel:
         return list(self.data)
 
     def _shards(self, data: str, config: TrainConfig, progress: Any) -> str | Path:
-        """DATA as it is given, or the shards that are made of it where it is text."""
+        """Return DATA unchanged, or the folder of its shards if it is text."""
         from gristmill.lm.training.launchers import find_world, is_first_process
         from gristmill.lm.training.run_folder import check_folder
 
@@ -148,14 +174,14 @@ class TrainModel:
         tokenizer: str | None = getattr(self, "tokenizer", None)
         if not is_corpus(data, takes_parquet=takes_parquet):
             if tokenizer is not None and not takes_parquet:
-                raise UsageError(f"--tokenizer is for a corpus of text, and {data} is none. Leave it out.")
+                raise UsageError(f"--tokenizer applies to text, but {data} is not text. Omit --tokenizer.")
             return data
         if getattr(config.model, "chat_template", None) is not None:
-            raise UsageError("--chat-template is for conversations. Pass --conversations too, or leave it out.")
+            raise UsageError("--chat-template needs --conversations. Pass both, or omit --chat-template.")
         vocab_size = config.model.vocab_size
         text = TextCorpus(corpus=data, run=self.output, tokenizer=tokenizer, vocab_size=vocab_size)
         if tokenizer is None and config.init_from is not None and (self.overwrite or not text.is_encoded):
-            # The weights know the tokens of their own tokenizer, and would have to unlearn those of a new one.
+            # The weights belong to the ids of their own tokenizer, which a new tokenizer would assign differently.
             own = with_own_files(Path(config.init_from), {}).get("tokenizer")
             text = dataclasses.replace(text, tokenizer=own)
         world = find_world()
@@ -165,18 +191,18 @@ class TrainModel:
                 text.check_encoded(what)
         if is_first_process():
             check_folder(self.output, resume=self.resume, overwrite=self.overwrite, init_from=config.init_from)
-        # With a launcher the others would read the shards that the first one replaces.
+        # With a launcher, the other processes would read shards that the first process is replacing.
         is_new = self.overwrite and not self.dry_run and is_first_process() and world is None
         return text.shards(overwrite=is_new, progress=progress)
 
     def _passed(self) -> dict[str, Any]:
-        """The options for `train`: of a run that is resumed, only those that differ from the saved ones."""
+        """Return the options for `train`. For a resumed run, only options that differ from the saved ones."""
         values = vars(self)
         saved = _options_of_run(self.output) if self.resume == "auto" else {}
         saved = saved if saved.get("model") == values["model"] else {}
         names = set(options_of_model(values["model"]))
         if not (values.get("conversations") or "text_column" in names):
-            names -= {"tokenizer"}  # of a corpus of text, which is encoded by now
+            names -= {"tokenizer"}  # applies to a text corpus, which is already encoded
         return {name: values[name] for name in names if name not in saved or values[name] != saved[name]}
 
     def _planned(self, data: TrainSources) -> list[tuple[str, str]]:
@@ -202,7 +228,7 @@ Fields: TypeAlias = list[tuple[str, Any, Any]]
 
 
 def new_command(model: str = DEFAULT_MODEL, defaults: Mapping[str, Any] | None = None) -> type[TrainModel]:
-    """The class of the command for a model: its options beside those of every run."""
+    """Return the command class of a model, with its options and those of every run."""
     fields = [field for group in _groups(model, defaults or {}).values() for field in group]
     return _derived(TrainModel, fields)
 
@@ -214,7 +240,7 @@ def _derived(base: type[TrainModel], fields: Fields) -> type[TrainModel]:
 
 
 def _groups(model: str, defaults: Mapping[str, Any]) -> dict[str, Fields]:
-    """(name, annotation, default) of each option, by the group in which --help lists it."""
+    """Return (name, annotation, default) of each option, by its group in --help."""
     kind = find_model(model).config
     known = options_of_model(model)
     hints: dict[str, Any] = {**OF_TEXT, **get_type_hints(kind), **get_type_hints(TrainConfig)}
@@ -225,7 +251,11 @@ def _groups(model: str, defaults: Mapping[str, Any]) -> dict[str, Fields]:
     groups = {**GROUPS, "model": tuple(name for name in known if name not in named)}
     return {
         group: [
-            (name, _annotation(name, _whole_first(hints[name]), meanings.get(name, ""), values[name]), values[name])
+            (
+                name,
+                _annotation(name, _whole_first(hints[name]), _in_flags(meanings.get(name, "")), values[name]),
+                values[name],
+            )
             for name in groups[group]
             if name in values
         ]
@@ -233,8 +263,23 @@ def _groups(model: str, defaults: Mapping[str, Any]) -> dict[str, Fields]:
     }
 
 
+def _in_flags(meaning: str) -> str:
+    """Return the documentation of an option in the terms of the command line.
+
+    >>> _in_flags("Number of heads. None: num_heads.")
+    'Number of heads. Default: --num-heads.'
+    """
+    named = re.sub(r"\b[a-z]+(?:_[a-z]+)+\b", lambda found: _flag_or_word(found[0]), meaning)
+    return named.replace("None: ", "Default: ")
+
+
+def _flag_or_word(word: str) -> str:
+    is_option = any(word in options_of_model(model) for model in MODELS)
+    return f"--{word.replace('_', '-')}" if is_option else word
+
+
 def _annotation(name: str, hint: Any, meaning: str, default: Any) -> Any:
-    """The annotation of an option for tyro. Numbers are N (whole) and X in --help; a default of None is not shown."""
+    """Return the annotation of an option for tyro. --help shows integers as N, floats as X, and no default of None."""
     if names := _registered().get(name):
         shown = tyro.conf.arg(help=meaning, metavar=f"{{{','.join(names)}}}")
         return Annotated[str, one_of(names), shown]
@@ -247,9 +292,9 @@ def _annotation(name: str, hint: Any, meaning: str, default: Any) -> Any:
 
 
 def _whole_first(hint: Any) -> Any:
-    """The hint with int before float: tyro takes the first that fits, and 2 shall not become 2.0.
+    """Return the hint with int before float: tyro takes the first type that fits, and 2 must not become 2.0.
 
-    Their order cannot be relied on: typing caches unions, and returns `float | int` if torch has asked for it before.
+    The order varies: typing caches unions, and returns `float | int` if torch has created that union before.
     """
     members = typing.get_args(hint)
     if not {int, float} <= set(members):
@@ -258,12 +303,12 @@ def _whole_first(hint: Any) -> Any:
 
 
 def _registered() -> dict[str, list[str]]:
-    """The options whose values are names in a registry."""
+    """Return the options whose values are names in a registry."""
     return {"model": list(MODELS), "optimizer": list(OPTIMIZERS), "schedule": list(SCHEDULES)}
 
 
 def every_command() -> list[type[TrainModel]]:
-    """The class of the command for each model."""
+    """Return the command class of each model."""
     return [new_command(model) for model in MODELS]
 
 
@@ -272,7 +317,7 @@ Command = new_command()
 
 @dataclass(frozen=True, kw_only=True)
 class _Deciding:
-    """The options that decide which others there are, and their defaults, as they were written; "" if not given."""
+    """Options that determine the other options and their defaults, as typed; "" if not given."""
 
     preset: str = ""
     config: str = ""
@@ -289,9 +334,9 @@ class _Deciding:
 
 
 def command_class(arguments: list[str]) -> type[TrainModel]:
-    """The class of the command for the model that the arguments name, with the defaults that they imply.
+    """Return the command class for the model that the arguments name, with the defaults that they imply.
 
-    What the run to resume, the preset, the model and the file of --config set are the defaults, which --help shows.
+    The resumed run, the preset, the model and the --config file set the defaults, which --help shows.
     """
     deciding = _deciding(spelled_out(arguments))
     load_plugin(Path(deciding.plugin) if deciding.plugin else None)
@@ -322,12 +367,12 @@ def _command_for(deciding: _Deciding) -> type[TrainModel]:
 
 
 def _saved(deciding: _Deciding) -> dict[str, Any]:
-    """The options of the run that is to be resumed; {} where there is none yet."""
+    """Return the options of the run to resume; {} if there is no run yet."""
     return _options_of_run(Path(deciding.output)) if deciding.resume == "auto" else {}
 
 
 def _options_of_run(run: Path) -> dict[str, Any]:
-    """The options in config.json of a run, also of one that an interrupted --overwrite has set aside; {} if none."""
+    """Return the options in config.json of a run, or of the run moved aside by an interrupted --overwrite; else {}."""
     folder = run / REPLACED_FOLDER if (run / REPLACED_FOLDER).is_dir() else run
     if not (folder / CONFIG_FILE).is_file():
         return {}
@@ -338,7 +383,7 @@ def _options_of_run(run: Path) -> dict[str, Any]:
 
 
 def _check_flags(command: type[TrainModel], arguments: list[str]) -> None:
-    """Raise UsageError for a flag of another model, or one that other trainers have under another name."""
+    """Raise `UsageError` for a flag of another model, or for the name of an option in other trainers."""
     known = {spelling for option in options_of(command) for spelling in option.spellings}
     model = next(field.default for field in dataclasses.fields(command) if field.name == "model")
     for argument in itertools.takewhile(lambda argument: argument != "--", arguments):
@@ -349,7 +394,7 @@ def _check_flags(command: type[TrainModel], arguments: list[str]) -> None:
         owner = next((owner for owner, entry in MODELS.items() if name in option_fields(entry.config)), None)
         if owner is not None:
             raise UsageError(
-                f"{flag} is an option of --model {owner}, and this is --model {model}. Leave it out, or pass --model "
+                f"{flag} is an option of --model {owner}, but the model is {model}. Omit {flag}, or pass --model "
                 f"{owner}."
             )
         other = f"--{OTHER_NAMES.get(name, '').replace('_', '-')}"
@@ -360,19 +405,20 @@ def _check_flags(command: type[TrainModel], arguments: list[str]) -> None:
 
 
 def parse(arguments: list[str], **settings: Any) -> TrainModel:
-    """The command that the arguments ask for; `settings` are those of `tyro.cli`."""
+    """Return the command with its options set; `settings` are those of `tyro.cli`."""
     arguments = spelled_out(arguments)
     command = command_class(arguments)
     if any(argument in HELP for argument in arguments):
         return _show_help(command, settings)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # tyro's, of a file's value that `run` refuses in plain words
+        # tyro warns of values in a config file that `run` rejects with a clear message.
+        warnings.simplefilter("ignore", UserWarning)
         parsed: TrainModel = tyro.cli(command, args=arguments, **settings)
     return parsed
 
 
 def _show_help(command: type[TrainModel], settings: Mapping[str, Any]) -> TrainModel:
-    """Print the help in groups, which tyro makes of nested classes, and exit."""
+    """Print the help in groups, which tyro derives from nested classes, and exit."""
     defaults: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(command)}
     groups = _groups(defaults["model"], defaults)
     nested: Fields = []
@@ -388,9 +434,9 @@ def _show_help(command: type[TrainModel], settings: Mapping[str, Any]) -> TrainM
 
 
 def _listing_presets() -> type[TrainModel]:
-    """The command with the names of all presets in the help of --preset."""
+    """Return the command class with the names of all presets in the help of --preset."""
     names = listed(f"{name} ({PRESET_NOTES[name]})" if name in PRESET_NOTES else name for name in all_presets())
-    note = tyro.conf.arg(metavar="NAME", help=f"Options that belong together: {names}.", help_behavior_hint="")
+    note = tyro.conf.arg(metavar="NAME", help=f"Named set of options: {names}.", help_behavior_hint="")
     return _derived(TrainModel, [("preset", Annotated[str | None, note], None)])
 
 
@@ -398,14 +444,14 @@ def _deciding(arguments: list[str]) -> _Deciding:
     try:
         found, _ = tyro.cli(_Deciding, args=arguments, return_unknown_args=True, add_help=False, console_outputs=False)
     except SystemExit:
-        return _Deciding()  # one of them has no value, which the second look at the arguments reports
+        return _Deciding()  # an option has no value, which the later parse reports
     return found
 
 
 def spelled_out(arguments: list[str]) -> list[str]:
-    """The arguments with a bare --resume as --resume auto, and with what follows --data as positionals.
+    """Return the arguments with a bare --resume as --resume auto, and the values of --data as positionals.
 
-    Tyro has no option whose value may be left out, and none that is also a positional.
+    tyro supports no option with an optional value, and no option that is also a positional.
 
     >>> spelled_out(["--resume", "-o", "run", "shards"])
     ['--resume', 'auto', '-o', 'run', 'shards']
@@ -422,7 +468,7 @@ def spelled_out(arguments: list[str]) -> list[str]:
 
 
 def _data_apart(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """(what follows --data, the other arguments)."""
+    """Return (values of --data, other arguments)."""
     data: list[str] = []
     others: list[str] = []
     is_data = False

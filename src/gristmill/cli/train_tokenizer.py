@@ -1,14 +1,15 @@
-"""gristmill train-tokenizer: a corpus in, one tokenizer file out."""
+"""gristmill train-tokenizer: train a tokenizer on a corpus."""
 
 from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
 from gristmill.cli.choices import ProgressKind, TieBreak
+from gristmill.cli.examples import Examples
 from gristmill.cli.executors import ExecutorOptions, parts_beside, remove_parts, task_rows, task_tables
 from gristmill.cli.options import (
     CorpusNames,
@@ -36,44 +37,59 @@ SAMPLE_BYTES = 1_000_000
 class Command(ExecutorOptions, ReadingOptions):
     """Train a byte-level BPE tokenizer on a corpus and save it.
 
-    Texts are read as they are, byte for byte. Special tokens are boundaries in it:
-    no token crosses one, and each gets an id of its own after all others.
+    Text is used as it is, without normalization. Special tokens in the text are boundaries: no merge crosses one.
+    Their ids come after all others.
     """
 
+    EXAMPLES: ClassVar[Examples] = (
+        (
+            "Train a tokenizer with 32,000 tokens on one file.",
+            "gristmill train-tokenizer corpus.txt --vocab-size 32k -o tok.json",
+        ),
+        (
+            "Train on every compressed JSON Lines file below a folder.",
+            "gristmill train-tokenizer 'data/**/*.jsonl.zst' --vocab-size 32k -o tok.json",
+        ),
+        (
+            "Train on a corpus larger than memory.",
+            "gristmill train-tokenizer data --vocab-size 64k -o tok.json --memory-limit 8GB",
+        ),
+    )
+
     corpus: CorpusNames
-    """Files, folders, URLs, globs such as 'data/**/*.txt', or words (.gmw). Name them before --special-tokens."""
+    """Files, folders, URLs, globs such as 'data/**/*.txt', or word counts (.gmw). Put them before --special-tokens."""
 
     vocab_size: Annotated[int, whole_number("--vocab-size")]
-    """Tokens in all, such as 32k: 256 bytes, the merges and the special tokens."""
+    """Total number of tokens, such as 32k: 256 bytes, merges and special tokens."""
 
     output: Output
-    """The tokenizer file to write."""
+    """Tokenizer file to write."""
 
     overwrite: Flag = False
-    """Replace the output if it is already there."""
+    """Replace an existing output."""
 
     pattern: PatternChoice = None
 
     special_tokens: NewSpecialTokens = None
-    """Special tokens, in the order of their ids. The bare option, without any, means none."""
+    """Special tokens, in the order of their ids. The option without a value means none."""
 
     tie_break: TieBreak = "greatest-bytes"
-    """Which pair wins among equal counts."""
+    """Pair to merge first among pairs with equal counts."""
 
     min_frequency: Annotated[int, whole_number("--min-frequency")] = 1
-    """Leave out words that occur fewer times."""
+    """Ignore words that occur fewer than N times."""
 
     max_token_bytes: Annotated[int | None, byte_size("--max-token-bytes"), tyro.conf.arg(help_behavior_hint="")] = None
-    """The longest token allowed."""
+    """Maximum length of a token in bytes."""
 
     memory_limit: Annotated[int | None, byte_size("--memory-limit"), tyro.conf.arg(help_behavior_hint="")] = None
-    """What counting may use, such as 512MB or 2GiB; beyond it, the temporary folder is used."""
+    """Memory limit of counting, such as 512MB or 2GiB. Counts beyond it go to the temporary folder."""
 
     progress: ProgressKind = "auto"
-    """Bars on a terminal, bars always, JSON lines, or nothing; on stderr."""
+    """Progress on stderr: auto (bars on a terminal), bar, jsonl (JSON Lines) or none."""
 
     profile: Flag = False
-    """Show what each stage took."""
+    """Show the time of each stage."""
 
     def run(self) -> int:
         import gristmill
@@ -108,7 +124,7 @@ class Command(ExecutorOptions, ReadingOptions):
         rows = _run_rows(tokenizer.profile) if tokenizer.profile is not None else []
         if not isinstance(corpus, FoundFiles) and rows:
             rows[:2] = [
-                ("corpus", f"{corpus.source_bytes:,} bytes, counted before"),
+                ("corpus", f"{corpus.source_bytes:,} bytes, already counted"),
                 ("words", f"{len(corpus):,}  ({corpus.num_pieces:,} pieces)"),
             ]
         specials = len(tokenizer.special_tokens)
@@ -118,7 +134,7 @@ class Command(ExecutorOptions, ReadingOptions):
                 "vocabulary",
                 f"{tokenizer.vocab_size:,}  (256 bytes, {len(tokenizer.merge_ids):,} merges, {specials} special)",
             ),
-            *([("stopped early", f"no pair was left to merge; {self.vocab_size:,} were asked for")] * stopped),
+            *([("stopped early", f"no pair left to merge; --vocab-size was {self.vocab_size:,}")] * stopped),
         ]
         if isinstance(corpus, FoundFiles):
             reading = Reading.checked(self.read_options(), documents="file")
@@ -146,7 +162,7 @@ def _run_rows(profile: Profile) -> list[tuple[str, str]]:
 
 
 def profile_table(profile: Profile) -> str:
-    """The stages of a run, one a line; what means nothing for a stage is left blank."""
+    """Return a table with one line per stage; columns that do not apply to a stage are blank."""
     head = ["stage", "seconds", "MB/s", "words", "pairs", "rounds", "merges", "merges/s"]
     rows = []
     for stage in profile.stages:
@@ -174,24 +190,24 @@ def profile_table(profile: Profile) -> str:
 
 
 def _bytes_per_token(tokenizer: Tokenizer, files: FoundFiles, reading: Reading) -> str:
-    """On the first megabyte of the corpus, special tokens counted as one each."""
+    """Return the bytes per token on the first megabyte of the corpus; a special token counts as one."""
     from gristmill.errors import GristmillError
 
     try:
         sample = _first_texts(files, reading)
-    except (GristmillError, OSError) as error:  # the tokenizer is saved, so a missing corpus is not a failure
+    except (GristmillError, OSError) as error:  # the tokenizer is saved, so a missing corpus is no longer an error
         return f"unknown: {error}"
     num_tokens = sum(len(tokenizer.encode(text, allowed_special="all")) for text in sample)
     return f"{sum(map(len, sample)) / max(num_tokens, 1):.3f}  (first MB of the corpus)"
 
 
 def _first_texts(files: FoundFiles, reading: Reading) -> list[bytes]:
-    """The first texts of a corpus, the last of them cut, SAMPLE_BYTES together."""
+    """Return the first texts of a corpus, SAMPLE_BYTES in total; the last one is truncated."""
     from gristmill.corpus import read_files
 
     texts: list[bytes] = []
     room = SAMPLE_BYTES
-    # Cut anywhere: only the first megabyte matters, and a text without a place to cut is not an error here.
+    # Cut anywhere: only the first megabyte is used, so a text with no place to cut is not an error here.
     with contextlib.closing(read_files(files, reading, cut=len, num_readers=1)) as batches:
         for _, batch in batches:
             spans = batch.spans()

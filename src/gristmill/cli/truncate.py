@@ -1,13 +1,14 @@
-"""gristmill truncate: a tokenizer in, the same one with fewer merges out."""
+"""gristmill truncate: remove the last merges of a tokenizer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
+from gristmill.cli.examples import Examples
 from gristmill.cli.options import Flag, Output, check_output
 from gristmill.cli.table import pairs
 from gristmill.cli.tokenizers import TokenizerOptions
@@ -19,30 +20,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Command(TokenizerOptions):
-    """Make the vocabulary of a tokenizer smaller: what training with this size would have given.
+    """Shrink the vocabulary of a tokenizer. The result equals training with the smaller size.
 
-    Special tokens stay last, so their ids move down; all other ids stay.
+    Special tokens stay last, so their ids move down; all other ids stay the same.
     """
 
+    EXAMPLES: ClassVar[Examples] = (
+        ("Keep the first 8,000 tokens.", "gristmill truncate tok.json --vocab-size 8k -o small.json"),
+        ("Replace an existing file.", "gristmill truncate tok.json --vocab-size 8k -o small.json --overwrite"),
+    )
+
     tokenizer: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER")]
-    """A tokenizer with Gristmill's own ids: bytes, merges, special tokens."""
+    """Tokenizer with ids in Gristmill's order: bytes, merges, special tokens."""
 
     vocab_size: Annotated[int, whole_number("--vocab-size")]
-    """Tokens in all, such as 8k: 256 bytes, the merges and the special tokens."""
+    """Total number of tokens, such as 8k: 256 bytes, merges and special tokens."""
 
     output: Output
-    """The tokenizer file to write."""
+    """Tokenizer file to write."""
 
     overwrite: Flag = False
-    """Replace the output if it is already there."""
+    """Replace an existing output."""
 
     def run(self) -> int:
         check_output(self.output, overwrite=self.overwrite)
         before = self.load_tokenizer()
         if self.vocab_size > before.vocab_size:
             raise UsageError(
-                f"--vocab-size {self.vocab_size} is larger than that of {self.tokenizer}, {before.vocab_size}. "
-                f"Pass a smaller one, or run 'gristmill extend'."
+                f"--vocab-size {self.vocab_size} is larger than the {before.vocab_size} tokens of {self.tokenizer}. "
+                f"Pass a smaller size, or run 'gristmill extend'."
             )
         after = before.truncated(self.vocab_size)
         after.save(self.output, overwrite=self.overwrite)
@@ -51,7 +57,7 @@ class Command(TokenizerOptions):
 
 
 def size_rows(before: Tokenizer, after: Tokenizer) -> list[tuple[str, str]]:
-    """What changed from one tokenizer to the other: sizes, and the ids of special tokens."""
+    """Return the changes between two tokenizers: sizes, and ids of special tokens."""
     rows = [
         ("vocabulary", f"{before.vocab_size:,} -> {after.vocab_size:,}"),
         ("merges", f"{len(before.merge_ids):,} -> {len(after.merge_ids):,}"),

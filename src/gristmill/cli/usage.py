@@ -1,6 +1,6 @@
-"""Wrong usage, explained in one line before the arguments are parsed: unknown flags, missing ones, unfit values.
+"""Check of the arguments before they are parsed: unknown flags, missing options, invalid values, as one-line errors.
 
-`tyro` parses the arguments and refuses the same things, in boxes of ten lines. What is not found here is left to it.
+tyro parses the arguments afterwards and rejects the same mistakes, in boxes of ten lines. It handles all other errors.
 """
 
 from __future__ import annotations
@@ -22,54 +22,55 @@ HELP = ("-h", "--help")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One field of a command: how it is spelled, and what it takes."""
+    """One field of a command: its flags and the values it takes."""
 
     name: str
     spellings: tuple[str, ...]  # () for a positional
     metavar: str
-    types: tuple[Any, ...]  # the members of its union, Literals taken apart
+    types: tuple[Any, ...]  # members of its union, with Literals expanded
     is_required: bool
     takes_many: bool
     is_switch: bool
 
     @property
     def is_positional(self) -> bool:
-        """Whether it has no flag."""
+        """Whether the option has no flag."""
         return not self.spellings
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The names that it takes, where it lists them."""
+        """The names that the option accepts; empty if it accepts any value."""
         return tuple(kind for kind in self.types if isinstance(kind, str))
 
     @property
     def described(self) -> str:
-        """How the option is written, for a message."""
+        """The option as messages show it."""
         if self.is_positional:
             return self.metavar
         *long, short = self.spellings if len(self.spellings) > 1 else (*self.spellings, "")
         return f"{long[0]} {self.metavar}" + f" ({short})" * bool(short)
 
     def refusal(self, text: str, spelling: str) -> str:
-        """Why `text` is not a value of this option, or "" if it is one."""
+        """Return why `text` is not a valid value of this option, or "" if it is valid."""
         names = self.choices
         kinds = [kind for kind in self.types if not isinstance(kind, str)]
         if text in names or any(_fits(text, kind) for kind in kinds):
             return ""
         if not kinds:
             return f"{spelling} {text!r} is not known.{nearest(text, names)} Pass one of {', '.join(names)}."
-        form = "digits" if float in kinds else "digits, or a form such as 32k, 1.5M or 64Ki"
-        return f"{spelling} {text!r} is not a number. Write {' or '.join([form, *names])}."
+        forms = ["a number, such as 0.1"] if float in kinds else ["digits", "a form such as 32k, 1.5M or 64Ki"]
+        kind = "number" if float in kinds else "whole number"
+        return f"{spelling} {text!r} is not a {kind}. Pass {', or '.join([*forms, *names])}."
 
 
 def options_of(command: type) -> list[Option]:
-    """The options of a command's dataclass."""
+    """Return the options of a command's dataclass."""
     hints = get_type_hints(command, include_extras=True)
     return [_option(field, hints[field.name]) for field in dataclasses.fields(command)]
 
 
 def check_usage(command: type, name: str, arguments: Sequence[str]) -> None:
-    """Raise UsageError for what is wrong with the arguments of the command `name`, in one line that names the fix."""
+    """Raise `UsageError` if the arguments of the command `name` are wrong, with one line that names the fix."""
     if any(argument in HELP or argument.startswith("--tyro-") for argument in takewhile(_is_not_end, arguments)):
         return
     options = options_of(command)
@@ -94,7 +95,7 @@ def check_usage(command: type, name: str, arguments: Sequence[str]) -> None:
     positionals = [option for option in options if option.is_positional]
     seen |= {option.name for _, option in zip(loose, positionals, strict=False)}
     if len(loose) > len(positionals) and not any(option.takes_many for option in positionals):
-        raise UsageError(f"{name!r} takes no argument {loose[len(positionals)]!r} here. {help}")
+        raise UsageError(f"unexpected argument {loose[len(positionals)]!r} of {name!r}. {help}")
     for value, option in zip(loose, positionals, strict=False):
         _check_value(option, value, option.metavar, help)
     missing = [option.described for option in options if option.is_required and option.name not in seen]
@@ -108,12 +109,12 @@ def _check_value(option: Option, value: str, spelling: str, help: str) -> None:
 
 
 def _is_not_end(argument: str) -> bool:
-    """Whether options may still follow: after "--" even --help is a value."""
+    """Return whether options may still follow: after "--" even --help is a value."""
     return argument != "--"
 
 
 def _groups(arguments: Sequence[str], by_spelling: dict[str, Option]) -> Iterator[tuple[str | None, list[str]]]:
-    """Each flag with its values, and (None, positionals) for what belongs to no flag."""
+    """Yield each flag with its values, and (None, values) for positional arguments."""
     position = 0
     while position < len(arguments):
         argument = arguments[position]
@@ -135,7 +136,7 @@ def _groups(arguments: Sequence[str], by_spelling: dict[str, Option]) -> Iterato
 
 
 def _is_flag(argument: str) -> bool:
-    """Whether an argument is a flag; "-" is standard input, and "-1" a number."""
+    """Return whether an argument is a flag; "-" is standard input, and "-1" is a number."""
     return len(argument) > 1 and argument[0] == "-" and not argument[1].isdecimal() and argument[1] != "."
 
 
@@ -157,14 +158,14 @@ def _option(field: dataclasses.Field[Any], hint: Any) -> Option:
     metavar = next((note.metavar for note in config if note.metavar), field.name.upper().replace("_", "-"))
     is_required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     takes_many = any(get_origin(part) in (tuple, list) for part in (kind, *get_args(kind)))
-    # A list of values may be empty, and its own check says what is missing then.
-    own = [note for note in notes if hasattr(note, "instance_from_str")]  # a parser of values, which refuses by itself
+    # A list of values may be empty: the command checks that itself.
+    own = [note for note in notes if hasattr(note, "instance_from_str")]  # a value type that reports its own errors
     types = (str,) if own and not isinstance(own[0], Choice) else own[0].names if own else _members(kind)
     return Option(field.name, spellings, metavar, types, is_required and not takes_many, takes_many, is_switch)
 
 
 def _members(kind: Any) -> tuple[Any, ...]:
-    """The members of a union, taken apart: types, and the texts of Literals."""
+    """Return the members of a union: types, and the texts of Literals."""
     if get_origin(kind) is Literal:
         return get_args(kind)
     if get_origin(kind) in (tuple, list):
@@ -179,6 +180,6 @@ def _fits(text: str, kind: Any) -> bool:
         try:
             parse_count(text, "") if kind is int else float(text)
         except (ValueError, UsageError):
-            return text == "None"  # tyro's word for an option that is not given
+            return text == "None"  # how tyro spells an option that is not given
         return True
     return kind in (str, Path, bool) or not isinstance(kind, type)

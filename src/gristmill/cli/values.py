@@ -1,8 +1,8 @@
 """Values of options: names to choose from, numbers such as 32k, sizes such as 512MB.
 
-Each function gives what stands in `Annotated[…]` of an option. tyro has values of its own, but prints a box that names
-neither the nearest choice nor what to write instead. A number that is not one is a `UsageError`; names are checked in
-`gristmill.cli.usage`, before tyro sees them.
+Each function returns a value type for the `Annotated[…]` of an option. tyro's own types print a box that does not name
+the nearest choice or the accepted forms. An invalid number raises `UsageError`; `gristmill.cli.usage` checks names
+before tyro parses them.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ __all__ = [
 
 
 class UsageError(Exception):
-    """Options that are wrong or do not go together; exit code 2. No ValueError: tyro would print those in a box."""
+    """Wrong or incompatible options; exit code 2. Not a ValueError, because tyro prints those in a box."""
 
 
 @dataclass(frozen=True)
 class Choice(PrimitiveConstructorSpec[Any]):
-    """The value of an option that is one of `names`, which `gristmill.cli.usage` checks and shell completion offers."""
+    """An option value that is one of `names`. `gristmill.cli.usage` checks it; shell completion offers the names."""
 
     names: tuple[str, ...] = ()
 
 
 def one_of(names: Iterable[str]) -> Choice:
-    """The value of an option that is one of `names`; help shows them."""
+    """Return the type of an option value that is one of `names`; help lists them."""
     known = tuple(names)
     return Choice(
         nargs=1,
@@ -53,17 +53,17 @@ def one_of(names: Iterable[str]) -> Choice:
 
 
 def whole_number(option: str) -> PrimitiveConstructorSpec[Any]:
-    """The value of an option that is a number of things: digits, or a form such as 32k."""
+    """Return the type of an option value that is a count: digits, or a form such as 32k."""
     return _number(option, "N", parse_count)
 
 
 def byte_size(option: str) -> PrimitiveConstructorSpec[Any]:
-    """The value of an option that is a number of bytes: digits, or a form such as 512MB."""
+    """Return the type of an option value that is a number of bytes: digits, or a form such as 512MB."""
     return _number(option, "SIZE", parse_size)
 
 
 def several(metavar: str) -> PrimitiveConstructorSpec[Any]:
-    """The values of an option that takes any number of them; None where it is not given."""
+    """Return the type of an option with any number of values; None if the option is not given."""
     return PrimitiveConstructorSpec(
         nargs="*",
         metavar=metavar,
@@ -74,10 +74,10 @@ def several(metavar: str) -> PrimitiveConstructorSpec[Any]:
 
 
 def registry() -> ConstructorRegistry:
-    """How tyro is to read whole numbers of options that do not say it themselves, such as those of models.
+    """Return the rule by which tyro parses integers of options without a type from here, such as model options.
 
-    Where one is not a number, the next type of its union is tried, such as float or None; `check_usage` has refused
-    what is none of them.
+    If the text is not an integer, tyro tries the next type of the union, such as float or None. `check_usage` has
+    already rejected text that fits no type.
     """
     rules = ConstructorRegistry()
 
@@ -114,14 +114,16 @@ _EXPONENTS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 def parse_count(text: str, option: str) -> int:
-    """Return a number of things: k, M, G and T are powers of 1,000; Ki, Mi, Gi and Ti are powers of 1,024.
+    """Return a count: k, M, G and T are powers of 1,000; Ki, Mi, Gi and Ti are powers of 1,024.
 
     >>> [parse_count(text, "--vocab-size") for text in ("512", "50_000", "32k", "1.5M", "64Ki", "1e6")]
     [512, 50000, 32000, 1500000, 65536, 1000000]
     """
     number = _parsed(_COUNT, text)
     if number is None or number.denominator != 1:
-        raise UsageError(f"{_named(option, text)} is not a number. Write digits, or a form such as 32k, 1.5M or 64Ki.")
+        raise UsageError(
+            f"{_named(option, text)} is not a whole number. Pass digits, or a form such as 32k, 1.5M or 64Ki."
+        )
     return int(number)
 
 
@@ -134,13 +136,13 @@ def parse_size(text: str, option: str) -> int:
     number = _parsed(_SIZE, text)
     if number is None:
         raise UsageError(
-            f"{_named(option, text)} is not a size. Write bytes, or a form such as 512MB (10^6) or 2GiB (2^30)."
+            f"{_named(option, text)} is not a size. Pass bytes, or a form such as 512MB (10^6) or 2GiB (2^30)."
         )
     return round(number)
 
 
 def _parsed(form: re.Pattern[str], text: str) -> Fraction | None:
-    """The number that `text` is in this form; None where it has another."""
+    """Return the number that `text` spells in this form, or None if it does not match."""
     match = form.fullmatch(text.strip())
     if match is None:
         return None

@@ -1,15 +1,16 @@
-"""gristmill verify: whether a folder of shards is what its manifest says."""
+"""gristmill verify: check a folder of shards against its manifest."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
 from gristmill.cli.choices import ProgressKind
+from gristmill.cli.examples import Examples
 from gristmill.cli.options import Flag, format_size
 
 if TYPE_CHECKING:
@@ -22,18 +23,23 @@ NUM_UNCHECKED_SHOWN = 10
 class Command:
     """Check a folder of shards: every file, id and document, and the inputs.
 
-    The exit code is 0 when all is sound and 1 when a problem was found. Each problem is
-    a line that names the shard or input. A missing input is not a problem.
+    The exit code is 0 if no problem was found and 1 otherwise. Each problem is one line
+    that names the shard or input. A missing input is not a problem.
     """
 
+    EXAMPLES: ClassVar[Examples] = (
+        ("Check every shard, id, document and input.", "gristmill verify shards"),
+        ("Check the shards only.", "gristmill verify shards --no-inputs"),
+    )
+
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
-    """A folder that `gristmill encode` made."""
+    """Folder written by `gristmill encode`."""
 
     no_inputs: Flag = False
-    """Leave the inputs out: whether they are still what was encoded."""
+    """Skip the check that the input files are unchanged."""
 
     progress: Annotated[ProgressKind, tyro.conf.arg(metavar="HOW")] = "auto"
-    """auto (a bar on a terminal), bar (always), jsonl (JSON lines) or none; on stderr."""
+    """Progress on stderr: auto (a bar on a terminal), bar, jsonl (JSON Lines) or none."""
 
     def run(self) -> int:
         from gristmill.shards import verify_shards
@@ -52,7 +58,7 @@ class Command:
 
 
 def _table(report: Report, *, with_inputs: bool) -> str:
-    """What was checked, and how many problems each check has found."""
+    """Return a table of the checks and the number of problems that each found."""
     rows = [("check", "checked", "result"), ("manifest", "manifest.json", _result(report, "manifest"))]
     manifest = report.manifest
     if manifest is not None:
@@ -75,7 +81,7 @@ def _table(report: Report, *, with_inputs: bool) -> str:
 
 def _documents(report: Report, manifest: Manifest) -> tuple[str, str]:
     if not report.num_documents and not _keeps_documents(manifest):
-        return f"none: {manifest.layout} does not say where they end", "-"
+        return f"none: {manifest.layout} does not store boundaries", "-"
     total = sum(split.documents for split in manifest.splits.values())
     return _share(report.num_documents, total, "document"), _result(report, "documents")
 
@@ -99,12 +105,12 @@ def _result(report: Report, check: str) -> str:
 def _unchecked(report: Report) -> str:
     lines = [f"not checked: {note}" for note in report.unchecked[:NUM_UNCHECKED_SHOWN]]
     if len(report.unchecked) > NUM_UNCHECKED_SHOWN:
-        lines.append(f"not checked: … {len(report.unchecked):,} in all")
+        lines.append(f"not checked: … {len(report.unchecked):,} in total")
     return "\n".join(lines)
 
 
 def _verdict(report: Report) -> str:
     rate = f" ({report.num_bytes / 1e9 / report.seconds:.2f} GB/s)" if report.num_bytes > 1e8 else ""
     number = len(report.problems)
-    found = f"{number:,} problem{'s' * (number != 1)} found" if number else "all sound"
+    found = f"{number:,} problem{'s' * (number != 1)} found" if number else "no problems found"
     return f"{report.folder}: {found}; checked in {report.seconds:.2f} s{rate}"

@@ -1,7 +1,7 @@
-"""compat: thin faces for code that people already have.
+"""compat: drop-in replacements for code that people already have.
 
-Each module has the names and call forms of something else, and the work is done by `gristmill`. What differs from the
-original is said in the docstrings; docs/migration.md has the tables of old and new calls.
+Each module has the names and call signatures of another library, and `gristmill` does the work. The docstrings list
+the differences from the original; docs/migration.md has tables of old and new calls.
 
 | instead of | import | has |
 |---|---|---|
@@ -11,6 +11,6 @@ original is said in the docstrings; docs/migration.md has the tables of old and 
 | tiktoken | `gristmill.compat.tiktoken` | `Encoding`, `get_encoding` |
 | transformers | `gristmill.compat.huggingface` | `PreTrainedTokenizerFast`, `StandInTokenizerFast`, `BatchEncoding` |
 
-Nothing is imported until it is asked for, and none of the originals is needed. Where transformers is installed,
+Modules are imported on demand, and none of the originals is needed. Where transformers is installed,
 `PreTrainedTokenizerFast` returns an instance of its class.
 """

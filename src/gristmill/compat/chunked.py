@@ -1,18 +1,18 @@
-"""The trainer that people write by hand: cut a file at its end tokens, count the chunks in a pool, learn merges.
+"""The interface of hand-written trainers: cut a file at its end tokens, count the chunks in a pool, learn merges.
 
     boundaries = find_chunk_boundaries("corpus.txt", 64)
     chunks = [("corpus.txt", start, end, "<|endoftext|>") for start, end in pairwise(boundaries)]
     with get_context("spawn").Pool(8) as pool:
         counts = pool.map(pretoken_chunk, chunks)
 
-works as before, and `train_bpe` does all of it at once, in threads: no process is started, nothing is pickled between
-them, and the merges are those of `gristmill.train_tokenizer` on the same file.
+works as before, and `train_bpe` does all of it at once, in threads: it starts no process and pickles nothing, and the
+merges are those of `gristmill.train_tokenizer` on the same file.
 
-What differs from the usual script:
+Differences from the usual script:
 
-* pairs of equal count: the one with the greater bytes wins (`tie_break="greatest-bytes"`), not that with the greater
-  ids, so that the merges are those of the Stanford CS336 reference;
-* an end token that lies across two buffers is found;
+* of pairs with equal counts, the one with the greater bytes wins (`tie_break="greatest-bytes"`), not the one with the
+  greater ids, so that the merges are those of the Stanford CS336 reference;
+* an end token across two buffers is found;
 * bytes that are not valid UTF-8 are counted; scripts that decode with errors="ignore" lose them.
 """
 
@@ -41,9 +41,9 @@ PathLike = str | os.PathLike[str]
 
 
 def find_chunk_boundaries(file_path: PathLike, num_chunks: int, end_token: str = END_TOKEN) -> list[int]:
-    """Where to cut a file into about `num_chunks` chunks: 0, the beginnings of some end tokens, the file's size.
+    """Return where to cut a file into about `num_chunks` chunks: 0, the beginnings of some end tokens, the file's size.
 
-    They ascend, and none comes twice, so there are fewer chunks where end tokens are rare. An empty file gives [0].
+    The boundaries increase, so there are fewer chunks if end tokens are rare. An empty file gives [0].
     """
     num_chunks = check_num_chunks(num_chunks)
     (special,) = check_special_tokens([end_token])
@@ -52,23 +52,23 @@ def find_chunk_boundaries(file_path: PathLike, num_chunks: int, end_token: str =
         boundaries = [0]
         for i in range(1, num_chunks):
             target = size * i // num_chunks
-            if target > boundaries[-1]:  # else the last search has already gone past it
+            if target > boundaries[-1]:  # otherwise the last search has already passed it
                 boundaries.append(_find_end_token(file, special.encode(), target, size))
     return boundaries if boundaries[-1] == size else [*boundaries, size]
 
 
 def check_num_chunks(num_chunks: int) -> int:
-    """How many chunks to cut a file into."""
+    """Return the number of chunks to cut a file into, checked."""
     if type(num_chunks) is not int or num_chunks < 1:
-        raise OptionError(f"num_chunks={num_chunks!r} is not a number of chunks. Pass an int >= 1.")
+        raise OptionError(f"num_chunks must be an int >= 1, got {num_chunks!r}.")
     return num_chunks
 
 
 def _find_end_token(file: BinaryIO, end_token: bytes, position: int, size: int) -> int:
-    """The first place from `position` on where `end_token` begins; `size` if there is none.
+    """Return the first position from `position` at which `end_token` begins; `size` if it does not occur.
 
-    subtle: an end token such as "abab" can begin inside itself. Reading from the left, "ababab" holds it once, at 0; so
-    a place does not count if another begins less than its length before.
+    subtle: an end token such as "abab" can begin inside itself. Reading from the left, "ababab" has it once, at 0. So a
+    position does not count if another match begins less than its length before.
     """
     start = max(0, position - len(end_token) + 1)
     last = start - len(end_token)
@@ -83,7 +83,7 @@ def _find_end_token(file: BinaryIO, end_token: bytes, position: int, size: int) 
                 return place
             last = place
             found = data.find(end_token, found + 1)
-        # what is left may be the beginning of one that ends in the next block
+        # the rest may be the beginning of an end token that ends in the next block
         kept = min(len(data), len(end_token) - 1)
         start += len(data) - kept
         data = data[len(data) - kept :]
@@ -91,11 +91,11 @@ def _find_end_token(file: BinaryIO, end_token: bytes, position: int, size: int) 
 
 
 def pretoken_chunk(args: tuple[PathLike, int, int, str]) -> dict[str, int]:
-    """How often each piece occurs in a stretch of a file, given as (file_path, start, end, end_token).
+    """Return how often each piece occurs in a range of a file, given as (file_path, start, end, end_token).
 
-    One argument, so that `pool.map` and `pool.imap` take it as it is, under fork and spawn alike. Pieces are those of
-    GPT-2's pattern, in the order of their first occurrence. A byte that is no UTF-8 is a lone surrogate, as
-    `errors="surrogateescape"` gives it.
+    It takes one argument, so that it works with `pool.map` and `pool.imap`, under fork and spawn. Pieces are those of
+    GPT-2's pattern, in the order of their first occurrence. An invalid UTF-8 byte is a lone surrogate, as with
+    `errors="surrogateescape"`.
     """
     file_path, start, end, end_token = args
     with Path(file_path).open("rb") as file:
@@ -109,11 +109,13 @@ def pretoken_chunk(args: tuple[PathLike, int, int, str]) -> dict[str, int]:
 
 def _read_range(file: BinaryIO, start: int, end: int) -> bytes:
     if not 0 <= start <= end:
-        raise OptionError(f"a chunk from byte {start} to byte {end} is none. Pass 0 <= start <= end.")
+        raise OptionError(f"a chunk must have 0 <= start <= end, got start={start}, end={end}.")
     file.seek(start)
     data = file.read(end - start)
     if len(data) < end - start:
-        raise InputChangedError(f"{file.name}: ends at byte {start + len(data)}, before the end of the chunk, {end}.")
+        raise InputChangedError(
+            f"{file.name}: the file ends at byte {start + len(data)}, before byte {end}, the end of the chunk."
+        )
     return data
 
 
@@ -127,15 +129,15 @@ def train_bpe(
     save_pickle: PathLike | None = None,
     progress: bool = True,
 ) -> dict[tuple[int, int], int]:
-    """The merge rules of a file: (left id, right id) -> new id, in the order in which they were learned.
+    """Return the merge rules of a file: (left id, right id) -> new id, in the order in which they were learned.
 
-    Ids 0-255 are the bytes, the rules make 256, 257, …, and the end token takes the last place of `vocab_size`. For a
+    Ids 0-255 are the bytes, the rules make 256, 257, …, and the end token has the last id of `vocab_size`. For a
     tokenizer: `gristmill.Tokenizer(np.array(list(rules)), special_tokens=[end_token])`.
 
-    num_processes: how many threads count and merge; never more than the cores this process may use.
-    num_chunks: how many steps the bar has; the merges do not depend on it.
+    num_processes: number of threads that count and merge; at most the cores this process may use.
+    num_chunks: number of steps of the progress bar; the merges do not depend on it.
     save_pickle: a path, such as "merge_rules.pkl", to write the rules to as a pickled dict. Gristmill never reads it.
-    progress: whether to show a bar over the chunks, and one over the merges on a terminal.
+    progress: whether to show a progress bar over the chunks, and one over the merges on a terminal.
     """
     check_vocab_size(vocab_size, 1)
     num_threads = min(check_num_threads(num_processes), usable_cores())

@@ -7,15 +7,15 @@ r"""The classes of minbpe: `BasicTokenizer`, `RegexTokenizer`, `GPT4Tokenizer`, 
 >>> tokenizer.merges
 {(97, 97): 256, (256, 97): 257, (257, 98): 258}
 
-Merges, ids and `.model` files are those of minbpe. What differs:
+Merges, ids and `.model` files are identical to minbpe's. Differences:
 
 * `train` stops early with an `EarlyStopWarning` where minbpe fails because no pair is left;
-* errors are those of Gristmill, most of them `ValueError`, where minbpe asserts; an unknown id in `decode` is a
-  `KeyError`, in every class;
-* `vocab` holds bytes and merges, never the special tokens, which minbpe adds in `load` but not in `train`; in
-  `GPT4Tokenizer` it holds the true bytes, where minbpe has them in the order of tiktoken's ids;
+* errors are Gristmill's, most of them `ValueError`, where minbpe asserts; an unknown id in `decode` is a `KeyError` in
+  every class;
+* `vocab` has bytes and merges, never the special tokens, which minbpe adds in `load` but not in `train`; in
+  `GPT4Tokenizer` it has the true bytes, where minbpe has them in the order of tiktoken's ids;
 * of special tokens that overlap, the longest wins; minbpe takes the one registered first;
-* text that the pattern does not match is a piece of its own; minbpe drops it.
+* text that the pattern does not match becomes a piece; minbpe drops it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ GPT4_SPECIAL_TOKENS = dict(PUBLISHED["cl100k_base"][1])
 
 
 class _MinbpeTokenizer:
-    """What all of them share; a `gristmill.Tokenizer` does the work."""
+    """Base class of the tokenizers; a `gristmill.Tokenizer` does the work."""
 
     def __init__(self, pattern: str) -> None:
         self._begin_with(pattern, Tokenizer((), pattern=pattern or WHOLE_TEXT, tie_break="first-seen"))
@@ -74,23 +74,23 @@ class _MinbpeTokenizer:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer behind this face, for all that minbpe does not have."""
+        """The underlying tokenizer, for everything that minbpe does not have."""
         return self._tokenizer
 
     @property
     def pattern(self) -> str:
-        """The regular expression that cuts text into pieces, as it was given; empty for `BasicTokenizer`."""
+        """The regular expression that cuts text into pieces, as given; empty for `BasicTokenizer`."""
         return self._pattern
 
     @property
     def merges(self) -> dict[tuple[int, int], int]:
-        """The merges in the order in which they were learned: (left id, right id) -> id."""
+        """The merges in the order in which they were learned: (left id, right id) -> new id."""
         rows = self._tokenizer.parts.vocabulary.merges.tolist()
         return {(left, right): made for left, right, made in rows}
 
     @property
     def vocab(self) -> dict[int, bytes]:
-        """The bytes of every id that is not a special token's."""
+        """The bytes of every id, without special tokens."""
         return dict(sorted(self._tokenizer.parts.vocabulary.tokens.items()))
 
     @property
@@ -104,7 +104,7 @@ class _MinbpeTokenizer:
         return {id: special for special, id in self._tokenizer.special_tokens.items()}
 
     def register_special_tokens(self, special_tokens: Mapping[str, int]) -> None:
-        """Have these special tokens, at these ids, instead of those registered before.
+        """Replace the special tokens by these, at these ids.
 
         >>> tokenizer = RegexTokenizer()
         >>> tokenizer.register_special_tokens({"<|endoftext|>": 100257})
@@ -116,7 +116,7 @@ class _MinbpeTokenizer:
     def train(self, text: str | bytes, vocab_size: int, verbose: bool = False) -> None:
         """Learn `vocab_size` - 256 merges from `text`; special tokens do not count.
 
-        `verbose` prints the merges, without how often each pair occurred.
+        `verbose` prints the merges, without the counts of the pairs.
         """
         trained = self._learn(text, check_vocab_size(vocab_size, 0))
         self._tokenizer = with_special_tokens(trained, self.special_tokens)
@@ -132,7 +132,7 @@ class _MinbpeTokenizer:
             return train_tokenizer(
                 iter([data]), vocab_size=vocab_size, pattern=self._pattern, special_tokens=(), **options
             )
-        # The whole text is one word: nothing is cut, so no worker processes are needed, as for other own patterns.
+        # The whole text is one word, so no worker processes are needed, unlike for other custom patterns.
         words = Words.from_counts({data: 1} if data else {}, pattern=WHOLE_TEXT, special_tokens=())
         return train_tokenizer(words, vocab_size=vocab_size, **options)
 
@@ -140,10 +140,10 @@ class _MinbpeTokenizer:
         return {}
 
     def encode(self, text: str | bytes, allowed_special: str | Collection[str] = "none_raise") -> list[int]:
-        """The ids of `text`.
+        """Return the ids of `text`.
 
-        allowed_special: "all" (special tokens become their ids), "none" (they are plain text), "none_raise" (they are
-        an error), or a set of those that become their ids, the others being plain text.
+        allowed_special: "all" (special tokens become their ids), "none" (they are plain text), "none_raise" (they raise
+        an error), or a set of special tokens that become their ids, while the others are plain text.
         """
         if allowed_special == "none_raise":
             return self._encode_without_specials(text)
@@ -153,8 +153,8 @@ class _MinbpeTokenizer:
             return self._tokenizer.encode(text, allowed_special="all")
         if isinstance(allowed_special, str) or not isinstance(allowed_special, Collection):
             raise OptionError(
-                f"allowed_special={allowed_special!r} is not known. Pass 'all', 'none', 'none_raise', or a set of "
-                f"special tokens."
+                f"allowed_special must be 'all', 'none', 'none_raise' or a set of special tokens, got "
+                f"{allowed_special!r}."
             )
         known = self._tokenizer.special_tokens
         allowed = [special for special in allowed_special if special in known]
@@ -173,36 +173,36 @@ class _MinbpeTokenizer:
             ) from None
 
     def encode_ordinary(self, text: str | bytes) -> list[int]:
-        """The ids of `text`, special tokens being plain text."""
+        """Return the ids of `text`; special tokens are plain text."""
         return self._tokenizer.encode_ordinary(text)
 
     def decode(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> str:
-        """The text of `ids`; bytes that are no UTF-8 become U+FFFD."""
+        """Return the text of `ids`; invalid UTF-8 becomes U+FFFD."""
         return self._tokenizer.decode(ids)
 
     def save(self, file_prefix: str | os.PathLike[str]) -> None:
-        """Write `file_prefix`.model, for `load`, and `file_prefix`.vocab, for people."""
+        """Write `file_prefix`.model, which `load` reads, and `file_prefix`.vocab, for people."""
         parts = self._tokenizer.parts
-        if self._pattern:  # as it was given, whatever it is called here
+        if self._pattern:  # as given, not under Gristmill's name for it
             parts = dataclasses.replace(parts, pattern=Pattern(self._pattern, parts.pattern.name))
         write_tokenizer(parts, f"{os.fspath(file_prefix)}.model", format="minbpe")
 
     def load(self, model_file: str | os.PathLike[str]) -> None:
-        """Become the tokenizer that `save`, or minbpe's own, wrote to `model_file`."""
+        """Load the tokenizer that `save`, or minbpe, wrote to `model_file`."""
         parts = read_tokenizer(model_file, "minbpe")
         pattern = read_content(Path(model_file)).decode().split("\n", 2)[1].strip()
         self._begin_with(pattern, Tokenizer.from_parts(parts.with_tie_break("first-seen")))
 
 
 class BasicTokenizer(_MinbpeTokenizer):
-    """BPE without a pattern: the whole text is one piece, and merges may go across anything in it."""
+    """BPE without a pattern: the whole text is one piece, and merges may cross anything in it."""
 
     def __init__(self) -> None:
         super().__init__("")
 
 
 class RegexTokenizer(_MinbpeTokenizer):
-    """BPE of the pieces that a regular expression cuts; by default minbpe's form of GPT-4's.
+    """BPE of the pieces that a regular expression cuts; by default minbpe's version of GPT-4's pattern.
 
     Both patterns of minbpe, and all others that Gristmill knows, run natively.
     """
@@ -212,9 +212,9 @@ class RegexTokenizer(_MinbpeTokenizer):
 
 
 class GPT4Tokenizer(RegexTokenizer):
-    """GPT-4's own vocabulary, cl100k, with the ids and the special tokens that tiktoken gives it.
+    """GPT-4's vocabulary, cl100k, with the ids and the special tokens of tiktoken.
 
-    The vocabulary comes from the package bpe_openai if that is installed, else from tiktoken, which may download it.
+    The vocabulary comes from the package bpe_openai if it is installed, otherwise from tiktoken, which may download it.
     """
 
     def __init__(self) -> None:
@@ -224,34 +224,34 @@ class GPT4Tokenizer(RegexTokenizer):
         self._begin_with(parts.pattern.regex, Tokenizer.from_parts(parts))
 
     def train(self, text: str | bytes, vocab_size: int, verbose: bool = False) -> None:
-        """Not for this one: its vocabulary is given."""
-        raise NotImplementedError("GPT4Tokenizer is trained already. Train a RegexTokenizer.")
+        """Raise NotImplementedError: the vocabulary is fixed."""
+        raise NotImplementedError("GPT4Tokenizer is already trained. Train a RegexTokenizer.")
 
     def save(self, file_prefix: str | os.PathLike[str]) -> None:
-        """Not for this one: a .model file cannot say which id each byte has."""
+        """Raise NotImplementedError: a .model file cannot record the id of each byte."""
         raise NotImplementedError(
-            "a minbpe .model file cannot hold the ids that GPT-4 gives to bytes. Call tokenizer.save(path)."
+            "a minbpe .model file cannot record GPT-4's ids of bytes. Call .tokenizer.save(path) instead."
         )
 
     def save_vocab(self, vocab_file: str | os.PathLike[str]) -> None:
-        """Write the tokens for people to read; what cannot be printed is escaped, so nobody can load it."""
+        """Write the tokens for people to read. The file cannot be loaded: unprintable bytes are escaped."""
         with publish(vocab_file) as file:
             file.write(dump_vocab(self._tokenizer.parts.vocabulary))
 
     def load(self, model_file: str | os.PathLike[str]) -> None:
-        """Not for this one: its vocabulary is given."""
-        raise NotImplementedError("GPT4Tokenizer has its vocabulary already. Load into a RegexTokenizer.")
+        """Raise NotImplementedError: the vocabulary is fixed."""
+        raise NotImplementedError("GPT4Tokenizer already has its vocabulary. Load the file into a RegexTokenizer.")
 
 
 class OptimizedRegexTokenizer(RegexTokenizer):
-    """`RegexTokenizer` with the options of those that count with worker processes; also a context manager.
+    """`RegexTokenizer` with the options of implementations that count with worker processes; also a context manager.
 
-    max_workers: how many threads train; default: every core this process may use.
-    min_freq_threshold: words, that is distinct pieces, that occur less often are left out of training. The counts of
-        pairs are not looked at: a pair of several frequent words is learned however rare it is in each.
-    batch_size, use_batching: taken and kept, without effect: the core shares its work out by itself.
+    max_workers: number of training threads. Default: every core this process may use.
+    min_freq_threshold: words (distinct pieces) that occur less often are left out of training. It does not apply to
+        pairs: a pair of several frequent words is learned even if it is rare.
+    batch_size, use_batching: accepted and stored, without effect: the core distributes its work itself.
 
-    There is no pool of processes, so `with` has nothing to close, and everything works without it.
+    There is no pool of processes, so `with` has nothing to close and is optional.
     """
 
     def __init__(
@@ -265,7 +265,7 @@ class OptimizedRegexTokenizer(RegexTokenizer):
         super().__init__(pattern)
         self.max_workers = check_num_threads(max_workers)
         self.batch_size = batch_size
-        # 0 is how people say that they want no threshold
+        # people pass 0 for no threshold
         self.min_freq_threshold = check_min_frequency(min_freq_threshold or 1)
         self.use_batching = use_batching
 
@@ -282,7 +282,7 @@ class OptimizedRegexTokenizer(RegexTokenizer):
 
 
 def _ranks_of_cl100k() -> dict[bytes, int]:
-    """The ranks of GPT-4's tokens, from whichever package has them; the one that needs no network goes first."""
+    """Return the ranks of GPT-4's tokens, preferably from the package that needs no network."""
     try:
         packed = importlib.resources.files("bpe_openai").joinpath("data", "cl100k_base.tiktoken.gz").read_bytes()
         return parse_ranks(packed)
@@ -292,8 +292,8 @@ def _ranks_of_cl100k() -> dict[bytes, int]:
         import tiktoken
 
         return dict(tiktoken.get_encoding("cl100k_base")._mergeable_ranks)
-    except Exception as error:  # whatever the network has to say
+    except Exception as error:  # network errors can be of any type
         raise FileNotFoundError(
-            f"GPT-4's vocabulary is in neither of two packages: bpe_openai is not installed, and tiktoken says "
+            f"GPT-4's vocabulary was not found: bpe_openai is not installed, and tiktoken raised "
             f"{type(error).__name__}: {error}. Run `pip install bpe_openai`, or let tiktoken download it once."
         ) from error

@@ -1,4 +1,4 @@
-"""Special tokens at any ids, for originals that let their users choose them."""
+"""Special tokens at any ids, for libraries that let their users choose them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gristmill.tokenizer.vocabulary import check_special_ids
 
 
 def with_special_tokens(tokenizer: Tokenizer, special_tokens: Mapping[str, int]) -> Tokenizer:
-    """The tokenizer that has these special tokens, at these ids, instead of its own.
+    """Return the tokenizer with these special tokens, at these ids, instead of its own.
 
     >>> with_special_tokens(Tokenizer([(b"l", b"o")], special_tokens=["<s>"]), {"<pad>": 300}).special_tokens
     {'<pad>': 300}

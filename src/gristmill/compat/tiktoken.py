@@ -6,14 +6,14 @@
 ([256, 257], 257, 258)
 
 Arguments, results and types of errors (`ValueError` for a special token that is not allowed, `KeyError` for an unknown
-token) are those of tiktoken. What differs:
+token) are those of tiktoken. Differences:
 
 * a lone surrogate in a `str` is an error; tiktoken replaces it with U+FFFD;
 * of special tokens that overlap, the leftmost wins, then the longest;
-* `encode_with_unstable` is not there;
-* `encode`, `encode_ordinary` and the batches take `bytes` too.
+* `encode_with_unstable` is missing;
+* `encode`, `encode_ordinary` and the batch methods accept `bytes` too.
 
-A real `tiktoken.Encoding` is `tokenizer.to_tiktoken()`.
+`tokenizer.to_tiktoken()` returns a real `tiktoken.Encoding`.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ NUM_THREADS = 8
 
 
 def get_encoding(encoding_name: str) -> Encoding:
-    """The encoding that tiktoken has under this name. tiktoken brings the vocabulary, and may download it."""
+    """Return the encoding that tiktoken has under this name. tiktoken supplies the vocabulary, and may download it."""
     return Encoding(Tokenizer.from_tiktoken(encoding_name), name=encoding_name)
 
 
 class Encoding:
-    """An `Encoding`-shaped object; immutable, picklable, safe to share between threads."""
+    """An object with the interface of `tiktoken.Encoding`; immutable, picklable, thread-safe."""
 
     def __init__(self, tokenizer: AnyTokenizer, name: str = "gristmill") -> None:
         self.name = name
@@ -46,13 +46,13 @@ class Encoding:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer behind this face."""
+        """The underlying tokenizer."""
         return self._tokenizer
 
     def __repr__(self) -> str:
         return f"<Encoding {self.name!r}>"
 
-    # What it is made of
+    # Properties
 
     @property
     def n_vocab(self) -> int:
@@ -66,7 +66,7 @@ class Encoding:
 
     @property
     def eot_token(self) -> int:
-        """The id of "<|endoftext|>"; `KeyError` where there is none."""
+        """The id of "<|endoftext|>"; `KeyError` if there is no such token."""
         return self._tokenizer.special_tokens["<|endoftext|>"]
 
     @property
@@ -79,25 +79,25 @@ class Encoding:
         return token in self._tokenizer.special_tokens.values()
 
     def token_byte_values(self) -> list[bytes]:
-        """The bytes of all tokens but the special ones, sorted."""
+        """Return the bytes of all tokens except special ones, sorted."""
         return sorted(self._tokenizer.parts.vocabulary.tokens.values())
 
     # Encoding
 
     def encode_ordinary(self, text: str | bytes) -> list[int]:
-        """The ids of `text`, special tokens being plain text."""
+        """Return the ids of `text`; special tokens are plain text."""
         return self._tokenizer.encode_ordinary(text)
 
     def encode(
         self, text: str | bytes, *, allowed_special: Specials = (), disallowed_special: Specials = "all"
     ) -> list[int]:
-        """The ids of `text`; a special token spelled out in it is a `ValueError` unless it is allowed."""
+        """Return the ids of `text`; a special token spelled out in it is a `ValueError` unless it is allowed."""
         return self._tokenizer.encode(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
 
     def encode_to_numpy(
         self, text: str | bytes, *, allowed_special: Specials = (), disallowed_special: Specials = "all"
     ) -> NDArray[np.uint32]:
-        """The ids of `text` as an array."""
+        """Return the ids of `text` as an array."""
         return self._tokenizer.encode_array(
             text,
             allowed_special=allowed_special,
@@ -107,7 +107,7 @@ class Encoding:
         )
 
     def encode_ordinary_batch(self, text: Sequence[str | bytes], *, num_threads: int = NUM_THREADS) -> list[list[int]]:
-        """The ids of each text, special tokens being plain text."""
+        """Return the ids of each text; special tokens are plain text."""
         return self.encode_batch(text, num_threads=num_threads, disallowed_special=())
 
     def encode_batch(
@@ -118,7 +118,7 @@ class Encoding:
         allowed_special: Specials = (),
         disallowed_special: Specials = "all",
     ) -> list[list[int]]:
-        """The ids of each text."""
+        """Return the ids of each text."""
         ids: Any = self._tokenizer.encode_batch(
             text,
             allowed_special=allowed_special,
@@ -129,33 +129,33 @@ class Encoding:
         return list(ids)
 
     def encode_with_unstable(self, text: str, **_: Any) -> NoReturn:
-        """Not there."""
-        raise NotImplementedError("encode_with_unstable is not there. Call tokenizer.to_tiktoken() and ask that one.")
+        """Raise NotImplementedError."""
+        raise NotImplementedError("encode_with_unstable is missing. Call tokenizer.to_tiktoken() and use its method.")
 
     def encode_single_token(self, text_or_bytes: str | bytes) -> int:
-        """The id of the token with these bytes, special or not; `KeyError` where there is none."""
+        """Return the id of the token with these bytes, special or not; `KeyError` if there is no such token."""
         return self._tokenizer.id_of(text_or_bytes)
 
     # Decoding
 
     def decode_bytes(self, tokens: Sequence[int]) -> bytes:
-        """The bytes of `tokens`."""
+        """Return the bytes of `tokens`."""
         return self._tokenizer.decode_bytes(tokens)
 
     def decode(self, tokens: Sequence[int], errors: str = "replace") -> str:
-        """The text of `tokens`; `errors` is for bytes that are no UTF-8, as in `bytes.decode`."""
+        """Return the text of `tokens`; `errors` is for invalid UTF-8, as in `bytes.decode`."""
         return self._tokenizer.decode(tokens, errors=errors)
 
     def decode_single_token_bytes(self, token: int) -> bytes:
-        """The bytes of one token; `KeyError` for an id that no token has."""
+        """Return the bytes of one token; `KeyError` for an unknown id."""
         return self._tokenizer.token_bytes(token)
 
     def decode_tokens_bytes(self, tokens: Sequence[int]) -> list[bytes]:
-        """The bytes of each of `tokens`."""
+        """Return the bytes of each of `tokens`."""
         return [self._tokenizer.token_bytes(token) for token in tokens]
 
     def decode_with_offsets(self, tokens: Sequence[int]) -> tuple[str, list[int]]:
-        """The text of `tokens`, and the position of the character that each token begins in.
+        """Return the text of `tokens`, and the position of the character in which each token begins.
 
         >>> Encoding(Tokenizer([])).decode_with_offsets(list("aé!".encode()))
         ('aé!', [0, 1, 1, 2])
@@ -165,22 +165,22 @@ class Encoding:
         offsets: list[int] = []
         num_characters = 0
         for part in parts:
-            # A token that goes on with a character belongs to the one that is begun already.
-            offsets.append(max(0, num_characters - _goes_on(part[0])))
-            num_characters += sum(not _goes_on(byte) for byte in part)
+            # A token that continues a character belongs to the character that has begun.
+            offsets.append(max(0, num_characters - _is_continuation(part[0])))
+            num_characters += sum(not _is_continuation(byte) for byte in part)
         return text, offsets
 
     def decode_batch(
         self, batch: Iterable[Sequence[int]], *, errors: str = "replace", num_threads: int = NUM_THREADS
     ) -> list[str]:
-        """The text of each sequence of ids."""
+        """Return the text of each sequence of ids."""
         return self._tokenizer.decode_batch(batch, errors=errors)
 
     def decode_bytes_batch(self, batch: Iterable[Sequence[int]], *, num_threads: int = NUM_THREADS) -> list[bytes]:
-        """The bytes of each sequence of ids."""
+        """Return the bytes of each sequence of ids."""
         return [self._tokenizer.decode_bytes(tokens) for tokens in batch]
 
 
-def _goes_on(byte: int) -> bool:
+def _is_continuation(byte: int) -> bool:
     """Whether a byte is not the first of its character in UTF-8."""
     return 0x80 <= byte < 0xC0

@@ -1,4 +1,4 @@
-"""What every reader gives: batches of documents, as stretches of one buffer, with the place where each batch begins."""
+"""The output of every reader: batches of documents, as spans of one buffer, with the place where each batch begins."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-# Large enough that what Python does for a batch is nothing beside encoding it, small enough that a dozen of them under
-# way are little memory and that the last one is not long in coming.
+# Large enough that Python's work per batch is negligible next to encoding, small enough that a dozen batches take
+# little memory and that the last one comes soon.
 BATCH_BYTES = 2 << 20
-# Of the places where batches end. A run that goes on must find the same ones: count it up when they move.
+# Version of the places where batches end. A resumed run must find the same places: increase it when they change.
 VERSION = 1
-# The beginning of a document, by which it is assigned to a split, is never cut in two.
+# The beginning of a document, which decides its split, is never cut.
 MIN_STRETCH_BYTES = 64 << 10
 # How far a native pattern looks back from a cut: one character.
 MIN_REACH = 4
 
 Buffer: TypeAlias = bytes | NDArray[np.uint8]
-# The last place where a text may be cut in two whatever follows it, 0 if there is none. None in its place: documents
-# are never cut, and each is held whole.
+# Returns the last place where a text may be cut whatever follows it, 0 if not found. None instead of a function:
+# documents are never cut, and each is kept in memory as a whole.
 Cut: TypeAlias = Callable[[Buffer], int] | None
 
 
 class Cutting(NamedTuple):
-    """Where documents may be cut by one who has seen only a stretch of them: a planner that looks at a few places."""
+    """Where documents may be cut, for a planner that reads only parts of them."""
 
-    # (text, start) -> a place after `start` where `text` may be cut, 0 if there is none: whatever follows `text`, and
-    # whatever stands before it if `start` is at least `reach`.
+    # (text, start) -> a place after `start` where `text` may be cut, 0 if not found. The cut is valid whatever follows
+    # `text`, and whatever precedes it if `start` is at least `reach`.
     last: Callable[[Buffer, int], int]
     reach: int
 
     @classmethod
     def of(cls, last: Callable[[Buffer, int], int], special_tokens: Iterable[str]) -> Cutting:
-        """That of a native pattern and these special tokens, which it may look at as a whole.
+        """Return the `Cutting` of a native pattern and these special tokens. Its reach covers the longest of them.
 
         >>> Cutting.of(lambda text, start: 0, ["<|end|>", "ä"]).reach
         7
@@ -44,23 +44,23 @@ class Cutting(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A place in an input where a batch begins; a reader that starts there gives the same batches from there on."""
+    """A place in an input where a batch begins. A reader that starts there returns the same batches from there on."""
 
     offset: int = 0  # bytes of the decompressed stream, or rows
-    line: int = 0  # lines before it
-    in_document: bool = False  # the document before goes on here
+    line: int = 0  # number of lines before it
+    in_document: bool = False  # the previous document continues here
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Documents as stretches of one buffer: document i is `text[begins[i]:ends[i]]`."""
+    """Documents as spans of one buffer: document i is `text[begins[i]:ends[i]]`."""
 
     text: Buffer
     begins: NDArray[np.int64]
     ends: NDArray[np.int64]
-    continued: bool = False  # the first stretch goes on with the document that the batch before left unfinished
-    unfinished: bool = False  # the document of the last stretch goes on in the next batch
-    num_nulls: int = 0  # records without a text, left out
+    continued: bool = False  # the first span continues the unfinished document of the previous batch
+    unfinished: bool = False  # the document of the last span continues in the next batch
+    num_nulls: int = 0  # skipped records without a text
 
 
 class Batch(Protocol):
@@ -68,15 +68,15 @@ class Batch(Protocol):
 
     mark: Mark
     next_mark: Mark
-    position: int  # bytes of the input, as it lies on the disk, that were read so far
-    num_bytes: int  # of its text, about
+    position: int  # bytes read so far of the input as stored (compressed)
+    num_bytes: int  # approximate size of the text
 
     def spans(self) -> Spans:
-        """The documents. The heavy part of reading; any thread may do it, with the GIL released."""
+        """Return the documents. This is the expensive part of reading. Any thread may call it; it releases the GIL."""
 
 
 def join_spans(parts: list[Spans]) -> Spans:
-    """The documents of several batches as stretches of one buffer; `continued` and `unfinished` mean nothing in it.
+    """Return the documents of several batches as spans of one buffer. `continued` and `unfinished` have no meaning.
 
     >>> import numpy as np
     >>> one = Spans(b"abXcd", np.array([0, 3]), np.array([2, 5]))

@@ -1,8 +1,8 @@
-"""Places where an input may be cut, found by reading a few KB near each: what comes before is never read.
+"""Find places where an input may be cut, by reading only a few KB near each place.
 
-Text is cut after a separator; JSON lines after a newline; Parquet between row groups. Only where no separator is near
-is a document itself cut. Every place is one by the bytes near it alone, so it stays one whatever the others are, and
-reading the stretches between them one after the other gives the documents of the whole input.
+Text is cut after a separator, JSON lines after a newline, Parquet between row groups. A document is cut only if there
+is no separator nearby. A place depends only on the bytes near it, not on the other places. Reading the parts between
+them one after the other gives the documents of the whole input.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from gristmill.corpus.windows import overlaps_itself
 
 Search: TypeAlias = Callable[[], list[Mark]]
 
-# What is read first at each place. Documents are a few KB long.
+# Bytes read first at each place. Documents are a few KB long.
 FIRST_BYTES = 64 << 10
-# And at most at once, where there is no cut near.
+# Maximum bytes read at once if there is no cut nearby.
 MAX_BYTES = 1 << 20
-# How far a separator is looked for before a document is cut itself.
+# How far to search for a separator before a document is cut.
 NEAR_BYTES = 4 << 20
-# Places that are looked for together, with the input opened once.
+# Places that are searched together, with the input opened once.
 NUM_TOGETHER = 64
 
 
 def searches(input: Input, reading: Reading, cutting: Cutting | None, num_parts: int) -> list[Search]:
-    """What finds the places that cut an input into about `num_parts`, in order; the calls share nothing.
+    """Return functions that find the places to cut an input into about `num_parts`, in order. They share no state.
 
-    An input that is read as a whole needs none: a compressed one, and any with on_error="skip". Each place is where a
-    stretch begins; its line is unknown.
+    Empty for an input that is read as a whole: a compressed one, and any with on_error="skip". The line number of the
+    places is unknown.
     """
     if input.compression or reading.on_error == "skip" or input.failure is not None:
         return []
@@ -62,14 +62,14 @@ def searches(input: Input, reading: Reading, cutting: Cutting | None, num_parts:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """Looks for places in a text."""
+    """Searches for places in a text."""
 
     input: Input
     separator: bytes | None
     cutting: Cutting | None
 
     def run(self, regions: list[tuple[int, int]]) -> list[Mark]:
-        """The first good place in each region, where there is one."""
+        """Return the first suitable place in each region that has one."""
         source = open_source(self.input, block_bytes=FIRST_BYTES)
         try:
             places = [self._find(source, begin, end) for begin, end in regions]
@@ -78,7 +78,7 @@ class _Search:
         return [place for place in places if place is not None and place.offset < self.input.num_bytes]
 
     def _find(self, source: Source, begin: int, end: int) -> Mark | None:
-        """The first separator that begins in [begin, end), or a cut in a document where none is near."""
+        """Return the end of the first separator in [begin, end), or a cut in a document if no separator is near."""
         for at, to in _blocks(begin, end):
             is_near = to < end and to - begin < NEAR_BYTES
             window = self._read(source, at, to, may_cut=self.separator is None or not is_near)
@@ -88,7 +88,7 @@ class _Search:
         return None
 
     def _read(self, source: Source, at: int, to: int, *, may_cut: bool) -> _Window:
-        """[at, to), with what must be seen before and after it: separators that begin in it, and reach into it."""
+        """Read [at, to) with the bytes around it that are needed to see separators that cross its ends."""
         length = len(self.separator or b"x")
         before = length - 1
         if may_cut and self.cutting is not None:
@@ -98,7 +98,7 @@ class _Search:
         return _Window(text, begin, at, to, may_cut=may_cut)
 
     def _after_separator(self, window: _Window) -> Mark | None:
-        """The end of the first separator of a window that is one whatever is before it."""
+        """Return the end of the first separator of a window that is a separator whatever precedes the window."""
         if self.separator is None:
             return None
         begin = _first_certain(window.text, self.separator, window.at - window.begin)
@@ -107,7 +107,7 @@ class _Search:
         return Mark(window.begin + begin + len(self.separator))
 
     def _inside(self, window: _Window, after: int) -> Mark | None:
-        """A cut after byte `after` of the input, so far into its document that this cannot have begun just before."""
+        """Return a cut after byte `after` of the input, at least MIN_STRETCH_BYTES after the start of its document."""
         if not window.may_cut or self.cutting is None:
             return None
         text = window.text
@@ -117,7 +117,7 @@ class _Search:
             last = text.tobytes().rfind(self.separator)
             if last >= 0:
                 least = max(least, last + length + batches.MIN_STRETCH_BYTES)
-        # A separator that begins in the last bytes may be complete only later: no cut there.
+        # The last bytes may be the beginning of a separator: do not cut there.
         text = text[: max(0, len(text) - length + 1)]
         if least >= len(text):
             return None
@@ -130,14 +130,14 @@ class _Window:
     """Bytes of an input."""
 
     text: NDArray[np.uint8]
-    begin: int  # where they lie in the input
-    at: int  # where separators may begin that count
+    begin: int  # their position in the input
+    at: int  # only separators that begin in [at, to) count
     to: int
-    may_cut: bool  # documents may be cut in it, and it has enough before `at` to know where
+    may_cut: bool  # documents may be cut here, and there are enough bytes before `at` to find a cut
 
 
 def _blocks(begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """[begin, end) in blocks, each twice as long as the one before."""
+    """Yield [begin, end) in blocks of doubling size, up to MAX_BYTES."""
     size = FIRST_BYTES
     while begin < end:
         yield begin, min(begin + size, end)
@@ -146,7 +146,7 @@ def _blocks(begin: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _read_all(source: Source, begin: int, end: int) -> NDArray[np.uint8]:
-    """Bytes [begin, end) of an input; fewer only if it has become shorter, which whoever reads the part finds."""
+    """Return bytes [begin, end) of an input. Fewer if the input has become shorter, which the reader detects later."""
     source.seek(begin)
     text = np.empty(end - begin, np.uint8)
     size = 0
@@ -159,10 +159,9 @@ def _read_all(source: Source, begin: int, end: int) -> NDArray[np.uint8]:
 
 
 def _first_certain(text: NDArray[np.uint8], separator: bytes, at: int) -> int | None:
-    """Where the first separator begins, at `at` or after it, that a search from the front would find wherever it began.
+    """Return the start of the first separator at or after `at` that any search from the front would find.
 
-    Separators are found from front to back and do not overlap, so one counts if none begins just before it and reaches
-    into it.
+    Separators are found from front to back and do not overlap, so a match is certain if no earlier one overlaps it.
 
     >>> text = np.frombuffer(b"a----b--", np.uint8)
     >>> [_first_certain(text, b"--", at) for at in (0, 2, 7)]
@@ -178,7 +177,7 @@ def _first_certain(text: NDArray[np.uint8], separator: bytes, at: int) -> int | 
 
 
 def _all_begins(text: NDArray[np.uint8], separator: bytes) -> NDArray[np.int64]:
-    """Where separators begin, also those that overlap."""
+    """Return the starts of all separators, including overlapping ones."""
     begins = np.flatnonzero(text[: max(0, len(text) - len(separator) + 1)] == separator[0])
     for offset, byte in enumerate(separator):
         begins = begins[text[begins + offset] == byte]
@@ -186,7 +185,7 @@ def _all_begins(text: NDArray[np.uint8], separator: bytes) -> NDArray[np.int64]:
 
 
 def _between_row_groups(input: Input, reading: Reading, num_parts: int) -> list[Mark]:
-    """The rows where row groups begin, so that each part has about as many bytes as the others."""
+    """Return the first rows of row groups at which the parts have about equal size in bytes."""
     groups = row_groups(input, reading)
     total = sum(num_bytes for _, num_bytes in groups)
     num_rows = sum(rows for rows, _ in groups)

@@ -1,4 +1,4 @@
-"""Documents of a corpus that are no files: any iterable of `str` and `bytes`, or of rows that hold them, as batches."""
+"""Batches of documents in memory: an iterable of `str` and `bytes`, or of rows with a text field."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from gristmill.corpus import batches
 from gristmill.corpus.batches import Batch, Mark, Spans
 from gristmill.errors import CorpusError
 
-MAX_DOCUMENTS = 1 << 16  # in a batch: millions of empty ones are not free
+MAX_DOCUMENTS = 1 << 16  # per batch, because even millions of empty documents take memory
 NUM_FIELDS_SHOWN = 20
-# What applies where documents are a field of something.
+# Options that apply if documents are a field of rows.
 FIELD_OPTIONS = frozenset({"text_field"})
 
 
 class DocumentStream(ABC):
-    """Documents that are still to be read, once, in order."""
+    """Documents that can be read once, in order."""
 
     what: str  # for messages, such as "documents" or "a table"
     options: frozenset[str]  # those of `ReadOptions` that apply
 
     @abstractmethod
     def read_batches(self, batch_bytes: int | None = None) -> Iterator[Batch]:
-        """The documents as readers of files give them, in batches of about `batch_bytes`; marks count documents."""
+        """Yield the documents in batches of about `batch_bytes`, like the readers of files. Marks count documents."""
 
 
 @dataclass(frozen=True)
 class TextStream(DocumentStream):
-    """Texts of an iterable: never more of them in memory than a batch."""
+    """Texts of an iterable. At most one batch is in memory."""
 
     items: Iterable[Any]
     what: str = "documents"
     options: frozenset[str] = frozenset()
-    has_nulls: bool = False  # None, NaN, NA and NaT are left out and counted; otherwise they are errors
+    has_nulls: bool = False  # None, NaN, NA and NaT are skipped and counted; otherwise they are errors
 
     def read_batches(self, batch_bytes: int | None = None) -> Iterator[Batch]:
-        r"""Batches of about `batch_bytes`; a longer document is a batch of its own.
+        r"""Yield batches of about `batch_bytes`. A longer document is a separate batch.
 
         >>> [batch.documents for batch in TextStream(["ab", b"cd", "é"]).read_batches(batch_bytes=4)]
         [[b'ab', b'cd'], [b'\xc3\xa9']]
@@ -64,7 +64,7 @@ class TextStream(DocumentStream):
 
 @dataclass(frozen=True)
 class RowStream(DocumentStream):
-    """Rows of an iterable, each a dict of which one field is the text."""
+    """Rows of an iterable. Each row is a dict with a text field."""
 
     rows: Iterable[Any]
     text_field: str
@@ -77,7 +77,10 @@ class RowStream(DocumentStream):
     def _texts(self) -> Iterator[Any]:
         for index, row in enumerate(self.rows):
             if not isinstance(row, Mapping):
-                raise TypeError(f"row {index} of the corpus is a {type(row).__name__}, after dicts. Pass only dicts.")
+                raise TypeError(
+                    f"row {index} of the corpus is a {type(row).__name__}, but the rows before it are dicts. "
+                    f"Pass only dicts."
+                )
             if self.text_field not in row:
                 types = {name: isinstance(value, str) for name, value in row.items()}
                 raise CorpusError(f"row {index} of the corpus: {explain_missing('field', self.text_field, types)}")
@@ -98,26 +101,26 @@ class DocumentBatch:
 
     @classmethod
     def after(cls, batch: DocumentBatch | None) -> DocumentBatch:
-        """An empty one that follows `batch`."""
+        """Return an empty batch that follows `batch`."""
         mark = Mark() if batch is None else batch.next_mark
         return cls(mark, mark, 0 if batch is None else batch.position, 0, [])
 
     def closed(self) -> DocumentBatch:
-        """The batch itself, when all its documents are in it."""
+        """Complete the batch after its last document, and return it."""
         self.num_bytes = sum(map(len, self.documents))
         self.position += self.num_bytes
         self.next_mark = Mark(self.mark.offset + len(self.documents) + self.num_nulls)
         return self
 
     def spans(self) -> Spans:
-        """The documents, end to end."""
+        """Return the documents, one after the other."""
         ends = np.cumsum([len(document) for document in self.documents], dtype=np.int64)
         begins = np.concatenate([np.zeros(min(1, len(ends)), np.int64), ends[:-1]])
         return Spans(b"".join(self.documents), begins, ends, num_nulls=self.num_nulls)
 
 
 def is_missing(value: object) -> bool:
-    """Whether `value` is how a table marks an entry that is not there: None, NaN, NA, NaT.
+    """Whether `value` is a missing value of a table: None, NaN, NA or NaT.
 
     >>> is_missing(float("nan")), is_missing("")
     (True, False)
@@ -130,7 +133,7 @@ def is_missing(value: object) -> bool:
 
 
 def explain_missing(what: str, name: str, fields: Mapping[Any, bool]) -> str:
-    r"""What to say about a field that is not there; `fields` are those there are, and whether they hold text.
+    r"""Return the message for a missing field. `fields` are the existing ones, and whether they contain text.
 
     >>> explain_missing("column", "text", {"id": False, "body": True})
     'no column \'text\' (columns: \'id\', \'body\'). Pass text_field="body".'

@@ -1,4 +1,4 @@
-"""`Files` and `Documents`: what a list of strings is, in words that leave no doubt."""
+"""`Files` and `Documents`: state explicitly whether a list of strings contains paths or texts."""
 
 from __future__ import annotations
 
@@ -11,21 +11,33 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 
 class Files:
-    """Files to read as a corpus: paths, globs, folders and URLs. Strings in it are never taken as texts.
+    """Files to read as a corpus: paths, globs, folders and URLs. Its strings are never taken as texts.
 
-    >>> Files("a.txt", "parts/*.txt")
-    Files('a.txt', 'parts/*.txt')
-    >>> Files(["a.txt", "b.txt"]) == Files("a.txt", "b.txt")
-    True
+    Attributes:
+        names: The paths, globs, folders and URLs in the order in which they are read.
+
+    Examples:
+        >>> Files("a.txt", "parts/*.txt")
+        Files('a.txt', 'parts/*.txt')
+        >>> Files(["a.txt", "b.txt"]) == Files("a.txt", "b.txt")
+        True
     """
 
     __slots__ = ("names",)
 
     def __init__(self, *names: PathLike | Iterable[PathLike] | Files) -> None:
+        """Collect the names.
+
+        Args:
+            *names: Paths, globs, folders and URLs, or lists of them.
+
+        Raises:
+            TypeError: A name is neither `str` nor `pathlib.Path`, or the names are in a set or a table.
+        """
         self.names: tuple[PathLike, ...] = tuple(chain.from_iterable(map(_flat, names)))
         for index, name in enumerate(self.names):
             if not isinstance(name, str | os.PathLike):
-                raise TypeError(f"name {index} of Files is a {type(name).__name__}. Pass str or pathlib.Path.")
+                raise TypeError(f"name {index} of Files is of type {type(name).__name__}. Pass str or pathlib.Path.")
 
     def __repr__(self) -> str:
         return f"Files({', '.join(map(repr, self.names))})"
@@ -38,22 +50,34 @@ class Files:
 
 
 class Documents:
-    """Documents to use as a corpus: an iterable of `str` or `bytes`. They are never looked up on the disk.
+    """Documents to use as a corpus: an iterable of `str` or `bytes`. Its strings are never taken as paths.
 
-    Rows (dicts with a text field) and tables may be in it too, as wherever a corpus is asked for.
+    As in any corpus, the items may also be rows (dicts with a text field), and `items` may be a table.
 
-    >>> Documents(["Once upon a time.", "The end."])
-    Documents(<list of 2>)
+    Attributes:
+        items: The documents.
+
+    Examples:
+        >>> Documents(["Once upon a time.", "The end."])
+        Documents(<list of 2>)
     """
 
     __slots__ = ("items",)
 
     def __init__(self, items: Iterable[Any]) -> None:
+        """Wrap the documents.
+
+        Args:
+            items: An iterable of `str` or `bytes`, rows, or a table.
+
+        Raises:
+            TypeError: `items` is a single text, a path, `Files`, or not iterable.
+        """
         if isinstance(items, str | bytes | bytearray | memoryview):
             raise TypeError(f"Documents takes several texts, got one {type(items).__name__}. Pass Documents([text]).")
         if isinstance(items, os.PathLike | Files):
             raise TypeError(
-                f"Documents takes texts, got a {type(items).__name__}, which names files. Pass it as it is."
+                f"Documents takes texts, got a {type(items).__name__}, which names files. Pass it without Documents()."
             )
         if not isinstance(items, Documents | Iterable) and not _may_be_table(items):
             raise TypeError(f"Documents takes texts, got a {type(items).__name__}. Pass an iterable of str or bytes.")
@@ -68,7 +92,7 @@ class Documents:
 
 
 def _may_be_table(items: object) -> bool:
-    """Whether something that cannot be iterated may be a table of another library; `open_table` decides it."""
+    """Whether an object that is not iterable may be a table of another library. `open_table` makes the decision."""
     return any(hasattr(type(items), name) for name in ("__arrow_c_stream__", "schema", "to_reader"))
 
 
@@ -77,8 +101,7 @@ def _flat(names: PathLike | Iterable[PathLike] | Files) -> Iterable[PathLike]:
         return names.names
     if isinstance(names, set | frozenset | Mapping):
         raise TypeError(
-            f"Files takes names in the order in which they are read, got a {type(names).__name__}. "
-            f"Pass a list, such as sorted(names)."
+            f"Files reads names in their order, got a {type(names).__name__}. Pass a list, such as sorted(names)."
         )
     if hasattr(names, "columns"):
         raise TypeError(
@@ -86,5 +109,5 @@ def _flat(names: PathLike | Iterable[PathLike] | Files) -> Iterable[PathLike]:
             f"table itself as the corpus if it holds the texts."
         )
     if isinstance(names, str | bytes | os.PathLike) or not isinstance(names, Iterable):
-        return [names]  # the caller names what is neither
+        return [names]  # the caller raises for a wrong type
     return names

@@ -1,4 +1,4 @@
-"""Inputs of a corpus: the files and URLs it is read from, and whether one of them is still what it was."""
+"""Inputs of a corpus: files and URLs, and checks that they have not changed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from gristmill.errors import InputChangedError
 
-# The end of the advice in the error of an input; `skipped.without_skip_advice` takes it off where it does not apply.
+# End of the advice in the error of an input. `skipped.without_skip_advice` removes it where it does not apply.
 SKIP_ADVICE = ", or pass on_error='skip'"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::[A-Za-z][A-Za-z0-9+.-]*)*://\S+")
 
@@ -20,20 +20,20 @@ class Input:
     name: str
     format: str  # a key of READERS
     compression: str  # "", "gz" or "zst"
-    num_bytes: int  # on the disk
-    modified_ns: int | None  # None where a file system does not tell
-    etag: str | None = None  # what an object store calls this version of it
-    # Why a URL could not even be asked about: opening it raises this, so that on_error="skip" leaves it out.
+    num_bytes: int  # on disk
+    modified_ns: int | None  # None if the file system does not report it
+    etag: str | None = None  # version tag of an object store
+    # Error of a URL whose status could not be read. Opening it raises this error, so that on_error="skip" skips it.
     failure: OSError | None = field(default=None, compare=False)
 
     @property
     def shown(self) -> str:
-        """The name as messages show it."""
+        """The name as shown in messages."""
         return shown(self.name)
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a file of this machine."""
+        """Whether this is a local file."""
         return not is_url(self.name)
 
 
@@ -50,17 +50,17 @@ class FoundFiles:
 
     @property
     def num_bytes(self) -> int:
-        """On the disk, all inputs together."""
+        """Size on disk of all inputs together."""
         return sum(input.num_bytes for input in self.inputs)
 
     @property
     def is_plain_text(self) -> bool:
-        """Whether all inputs are local text files that are not compressed, so that the core can read them itself."""
+        """Whether all inputs are local, uncompressed text files, which the core can read itself."""
         return all(input.is_local and input.format == "text" and not input.compression for input in self.inputs)
 
 
 def shown(name: str | os.PathLike[str]) -> str:
-    r"""A name or path as messages show it: on one line, with control characters escaped, so that it forges no line.
+    r"""Return a name or path as shown in messages: on one line, with control characters escaped.
 
     >>> shown("data/a.txt"), shown("a\nb.txt")
     ('data/a.txt', 'a\\nb.txt')
@@ -80,7 +80,7 @@ def is_url(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What differs when a local file was written to or replaced."""
+    """Values that change when a local file is written to or replaced."""
 
     size: int
     modified_ns: int
@@ -89,18 +89,18 @@ class FileState:
 
     @classmethod
     def from_file(cls, file: int | str) -> FileState:
-        """The state of an open file, or of what a name leads to."""
-        status = os.stat(file)  # noqa: PTH116  a descriptor is no Path
+        """Return the state of an open file, or of the file with this name."""
+        status = os.stat(file)  # noqa: PTH116  a descriptor is not a Path
         return cls(status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino)
 
 
 def changed(name: str, how: str) -> InputChangedError:
-    """What to raise when an input is no longer what it was."""
+    """Return the error for an input that has changed."""
     return InputChangedError(f"{shown(name)} changed while it was read: {how}. Run again when the file is complete.")
 
 
 def check_state(name: str, before: FileState, now: FileState) -> None:
-    """Raise if a file is no longer what it was."""
+    """Raise if a file has changed."""
     if now.size != before.size:
         raise changed(name, f"{before.size} bytes became {now.size}")
     if now != before:

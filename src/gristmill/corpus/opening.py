@@ -1,4 +1,4 @@
-"""What a `corpus` argument means: files or documents. The table is in the docstring of `gristmill.corpus`."""
+"""Turn a `corpus` argument into files or documents, by the table in the docstring of `gristmill.corpus`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ArrowTable(Protocol):
     """A table or column of any library that exports Arrow data: pyarrow, pandas, polars, duckdb and others."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The data, as a capsule."""
+        """Return the data as a capsule."""
 
 
 Corpus: TypeAlias = (
@@ -48,7 +48,7 @@ NUM_STRINGS_LOOKED_AT = 1_000
 
 
 def open_corpus(corpus: Any, reading: Reading = Reading()) -> Source:  # noqa: B008
-    """The files or the documents that `corpus` means; see the table in the docstring of `gristmill.corpus`."""
+    """Return the files or documents of `corpus`, by the table in the docstring of `gristmill.corpus`."""
     source = _open(corpus, reading)
     if isinstance(source, FoundFiles):
         formats = {input.format for input in source.inputs}
@@ -85,7 +85,7 @@ def _find(names: Iterable[Any], reading: Reading) -> FoundFiles:
 
 
 def _open_items(items: Iterable[Any], reading: Reading, *, may_be_paths: bool) -> Source:
-    """The documents of an iterable: the first item says whether they are texts, rows, or paths after all."""
+    """Return the documents of an iterable. The first item decides whether they are texts, rows or paths."""
     rest = iter(items)
     first = list(islice(rest, 1))
     if may_be_paths and first and isinstance(first[0], os.PathLike):
@@ -96,7 +96,7 @@ def _open_items(items: Iterable[Any], reading: Reading, *, may_be_paths: bool) -
 
 
 def _are_paths(items: list[Any] | tuple[Any, ...]) -> bool:
-    """Whether a list holds paths rather than texts; an error where both could be meant."""
+    """Whether a list contains paths rather than texts. Raises if it is ambiguous."""
     strings = items[:NUM_STRINGS_LOOKED_AT]
     if any(isinstance(item, os.PathLike) for item in strings):
         return True
@@ -106,11 +106,11 @@ def _are_paths(items: list[Any] | tuple[Any, ...]) -> bool:
     if all(found):
         return True
     missing = strings[found.index(False)]
-    # A list of words has a "." in it as a rule, which is also the name of a folder.
+    # A list of words usually contains ".", which is also the name of a folder.
     named = [item for item, is_name in zip(strings, found, strict=True) if is_name and not is_punctuation(item)]
     if named:
         raise CorpusError(
-            f"this list of strings may hold paths or texts: {_short(named[0])} names a file, "
+            f"this list of strings may contain paths or texts: {_short(named[0])} names a file, "
             f"{_short(missing)} does not. Pass gm.Files(…) for paths, gm.Documents(…) for texts."
         )
     if all(could_be_path(item) for item in strings) and any(looks_like_path(item) for item in strings):
@@ -121,7 +121,7 @@ def _are_paths(items: list[Any] | tuple[Any, ...]) -> bool:
 
 
 def _refuse_text(corpus: PathLike) -> None:
-    """Raise for a bare str that is a text, by its look, and names nothing."""
+    """Raise for a bare str that looks like a text and names no file."""
     if not isinstance(corpus, str) or not corpus or names_something(corpus) is not False:
         return
     if looks_like_text(corpus):
@@ -130,7 +130,7 @@ def _refuse_text(corpus: PathLike) -> None:
 
 
 def _refuse_token_ids(corpus: Any) -> None:
-    """Raise for shards and for arrays of numbers. Otherwise the error would name only the first item."""
+    """Raise for shards and arrays of numbers, because a later error would name only the first item."""
     kind = type(corpus)
     if all(hasattr(kind, name) for name in ("tokens", "document_ends", "tokenizer_fingerprint")):
         raise TypeError(
@@ -154,7 +154,7 @@ def _refuse_what_is_not_a_corpus(corpus: Any) -> None:
         columns = ", such as data['text']," if any(isinstance(value, list | tuple) for value in corpus.values()) else ""
         hint = f"Pass the texts{columns} to use them as documents, or gm.Words.from_counts(…) to train from counts"
     elif isinstance(corpus, set | frozenset):
-        hint = "A set has no order, and the result would not be the same every time: pass sorted(...)"
+        hint = "A set has no order, so the result would differ between runs. Pass sorted(...)"
     elif not isinstance(corpus, Iterable):
         hint = "Pass a path, a list of paths, a glob, an iterable of str or bytes documents, or counted Words"
     if hint:

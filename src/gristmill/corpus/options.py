@@ -1,4 +1,4 @@
-"""How files are read: the keyword arguments that counting, training and encoding share, checked."""
+"""Read options: the keyword arguments about files that counting, training and encoding share, validated."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ ON_ERROR = ("raise", "skip")
 
 
 class ReadOptions(TypedDict, total=False):
-    """What `count_words`, `train_tokenizer`, `extend_tokenizer` and `encode_corpus` take beside their own arguments.
+    """How `count_words`, `train_tokenizer`, `extend_tokenizer` and `encode_corpus` read files.
 
-    input_format: "auto" (by suffix), "text", "jsonl", "parquet" or "arrow".
-    text_field: the JSON key, the column or the key of rows that holds the text. Default: "text".
-    documents: what a document of a text file is: what lies between separators ("separator"), the whole ("file"), or
-        a line ("line"). Counting takes "file", because special tokens are boundaries anyway; encoding "separator".
-    separator: what ends a document of a text file, "<|endoftext|>" unless given; it belongs to no document.
-    on_error: "raise", or "skip" to leave out inputs that are damaged. Each is then read twice: first to check it.
-    max_document_bytes: how long a JSON line, a value of a column, or a stretch of text without a place to cut it may
-        be; 64 MiB unless given. Memory is bounded by it: a few of the longest ones may be under way for each thread.
+    Attributes:
+        input_format: "auto" (by suffix), "text", "jsonl", "parquet" or "arrow".
+        text_field: JSON key, column, or key of a row that holds the text. Default: "text".
+        documents: What a document of a text file is: the text between separators ("separator"), the whole file
+            ("file"), or a line ("line"). Default: "file" for counting and training, because special tokens are
+            boundaries anyway; "separator" for encoding.
+        separator: Text that ends a document of a text file. It belongs to no document. Default: "<|endoftext|>".
+        on_error: "raise", or "skip" to skip damaged inputs. With "skip", each input is read twice, first to check it.
+        max_document_bytes: Maximum length of a JSON line, of a column value, or of a text with no place to cut.
+            Default: 64 MiB. Limits memory use: each thread may hold a few documents of this length.
     """
 
     input_format: str
@@ -39,7 +41,7 @@ class ReadOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How to read files, every field checked."""
+    """The read options, validated."""
 
     input_format: str = "auto"
     text_field: str = "text"
@@ -47,12 +49,12 @@ class Reading:
     separator: str = "<|endoftext|>"
     on_error: str = "raise"
     max_document_bytes: int = 64 << 20
-    # The names of those that the caller gave: one that does not apply to the corpus is an error.
+    # Names of the options that the caller passed: it is an error to pass one that does not apply to the corpus.
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     @classmethod
     def checked(cls, options: Mapping[str, Any], **defaults: str) -> Reading:
-        """The options, with other defaults for some; TypeError for one that there is not.
+        """Return the validated options. `defaults` replace default values. Raises TypeError for an unknown option.
 
         >>> Reading.checked({"text_field": "body"}, documents="file").documents
         'file'
@@ -62,7 +64,7 @@ class Reading:
             if name not in names:
                 raise TypeError(
                     f"unexpected keyword argument {name!r}.{nearest(name, names)} "
-                    f"Options for reading are {', '.join(names)}."
+                    f"The read options are {', '.join(names)}."
                 )
         reading = cls(**{**defaults, **options}, given=frozenset(options))
         check_choice("input_format", reading.input_format, INPUT_FORMATS)
@@ -74,30 +76,30 @@ class Reading:
         return reading
 
     def options(self) -> dict[str, Any]:
-        """The options by name."""
+        """Return the options by name."""
         return {name: getattr(self, name) for name in ReadOptions.__annotations__}
 
     @property
     def end_of_document(self) -> bytes | None:
-        """What ends a document of a text file; None where the file does."""
+        """Bytes that end a document of a text file. None: the end of the file."""
         return {"separator": self.separator.encode(), "line": b"\n", "file": None}[self.documents]
 
 
-# What the options are about that only some corpora have.
+# Which corpora each option applies to.
 _ABOUT = {
-    "input_format": "is about files",
+    "input_format": "is an option for files",
     "text_field": "names a field of JSON lines, rows and tables",
-    "documents": "is about text files",
-    "separator": "is about text files",
-    "on_error": "is about files",
-    "max_document_bytes": "is about files",
+    "documents": "is an option for text files",
+    "separator": "is an option for text files",
+    "on_error": "is an option for files",
+    "max_document_bytes": "is an option for files",
 }
-# Values that ask for nothing, whatever the corpus is.
+# Values that have no effect, whatever the corpus is.
 _HARMLESS = {"input_format": "auto", "on_error": "raise"}
 
 
 def check_applies(reading: Reading, applicable: Collection[str], what: str) -> None:
-    """Raise for an option that was given and does not apply to the corpus, which is `what`."""
+    """Raise for an option that was passed and does not apply to the corpus, described as `what`."""
     for name in ReadOptions.__annotations__:
         value = getattr(reading, name)
         if name not in reading.given or _HARMLESS.get(name) == value:
@@ -121,7 +123,9 @@ def _check_text(name: str, value: Any) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise OptionError(f"{name}={value!r} holds a lone surrogate, which no file can.") from None
+        raise OptionError(
+            f"{name}={value!r} contains a lone surrogate, which cannot be encoded as UTF-8. Pass valid Unicode text."
+        ) from None
 
 
 def _check_limit(value: Any) -> None:
@@ -129,7 +133,7 @@ def _check_limit(value: Any) -> None:
     if limit < batches.BATCH_BYTES:
         raise OptionError(
             f"max_document_bytes={limit} is too small. Pass at least {batches.BATCH_BYTES} (2 MiB), "
-            f"which is what is read at a time anyway."
+            f"the amount that is read at a time."
         )
     if limit > MAX_NATIVE:
         raise OptionError(f"max_document_bytes={limit} is too large. Pass at most {MAX_NATIVE} (2**63 - 1).")

@@ -1,8 +1,8 @@
-"""Inputs that are URLs, by `fsspec`: whatever file system it knows, such as `s3://`, is read like a local file.
+"""Inputs that are URLs, through `fsspec`: any of its file systems, such as `s3://`, is read like local files.
 
-Requests are what costs: a listing tells the sizes and times of all its files, so none of them is asked about again
-before it is opened, and opening tells whether it is still the same. Whatever a file system raises becomes an `OSError`
-that names the URL (`RemoteInputError` where it is not a missing or forbidden file).
+Requests are expensive. A listing has the sizes and times of all its files, so no file is queried again before it is
+opened, and opening it shows whether it has changed. Every error of a file system becomes an `OSError` that names the
+URL: `RemoteInputError` unless the file is missing or forbidden.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from gristmill.corpus.packages import load_fsspec
 from gristmill.errors import CorpusError, GristmillError, RemoteInputError
 
 BLOCK_BYTES = 4 << 20
-# What file systems call the time of the last change in their listings.
+# Names of the modification time in the listings of file systems.
 TIME_FIELDS = ("LastModified", "last_modified", "mtime", "modified", "updated")
 ETAG_FIELDS = ("ETag", "etag")
-# Errors of the operating system that stay what they are; all others of a file system are a RemoteInputError.
+# Errors of a file system that keep their type; all others become a RemoteInputError.
 _KEPT = {FileNotFoundError: errno.ENOENT, PermissionError: errno.EACCES, IsADirectoryError: errno.EISDIR}
 
-# What a file system tells about a file: "size", "type" and, under one of many names, its time.
+# Information of a file system about a file: "size", "type" and, under one of several names, its modification time.
 About: TypeAlias = Mapping[str, Any]
 
 
 class Status(NamedTuple):
-    """What differs when a remote file was changed."""
+    """Values that change when a remote file is changed."""
 
     num_bytes: int
-    modified_ns: int | None  # None where the file system does not tell
-    etag: str | None = None  # what an object store calls this version of the file
+    modified_ns: int | None  # None if the file system does not report it
+    etag: str | None = None  # version tag of an object store
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """The file system of a URL, and the path in it."""
+    """Return the file system of a URL, and the path in it."""
     fsspec = load_fsspec()
     try:
         system, path = fsspec.core.url_to_fs(url)
-    except (ImportError, ValueError) as error:  # no plug-in installed; no such protocol
+    except (ImportError, ValueError) as error:  # the plug-in is not installed, or the protocol is unknown
         raise CorpusError(f"{url}: no file system for this URL: {error}") from error
     return system, path
 
 
 def ask(url: str) -> About:
-    """What the file system tells about one file or folder, now."""
+    """Return the current information of the file system about one file or folder."""
     with named_errors(url):
         system, path = file_system(url)
         system.invalidate_cache(path)
@@ -59,7 +59,7 @@ def ask(url: str) -> About:
 
 
 def list_files(url: str) -> dict[str, About]:
-    """The URLs of the files that match a glob or lie below a folder, hidden ones left out there, and their listing."""
+    """Return the URLs of the files that match a glob, or of the visible files in a folder, with their listing."""
     with named_errors(url):
         system, path = file_system(url)
         system.invalidate_cache()
@@ -74,9 +74,9 @@ def list_files(url: str) -> dict[str, About]:
 
 
 def status(url: str, about: About | None = None) -> Status:
-    """The size and the time of the last change: by what is known `about` the file where that is enough, else asked for.
+    """Return the size and modification time of a file, from `about` if that is enough, otherwise by a request.
 
-    The time is in nanoseconds, and None where the file system does not tell it.
+    The time is in nanoseconds; None if the file system does not report it.
     """
     with named_errors(url):
         system, path = file_system(url)
@@ -84,7 +84,9 @@ def status(url: str, about: About | None = None) -> Status:
             about = ask(url)
         size = about.get("size")
         if size is None:
-            raise CorpusError(f"{url}: the server does not report its size, so truncation could not be detected.")
+            raise CorpusError(
+                f"{url}: the server does not report its size, so truncation could not be detected. Download it first."
+            )
         time = _time_of(about)
         if time is None:
             with contextlib.suppress(NotImplementedError):
@@ -93,25 +95,25 @@ def status(url: str, about: About | None = None) -> Status:
 
 
 def is_known(about: About) -> bool:
-    """Whether `status` need not ask the file system about a file."""
+    """Whether `about` is enough for `status`, without another request."""
     return about.get("size") is not None and _time_of(about) is not None
 
 
 class RemoteFile:
-    """A file of a URL, open for reading."""
+    """A remote file, open for reading."""
 
     def __init__(self, url: str, block_bytes: int = BLOCK_BYTES) -> None:
         self._url = url
         self.closed = False
         with named_errors(url):
             system, path = file_system(url)
-            system.invalidate_cache(path)  # opening asks for the size, and is to get that of now
+            system.invalidate_cache(path)  # so that opening gets the current size
             file = system.open(path, "rb", block_size=block_bytes)
-            # memory:// gives everyone the same object, but each reader needs a position of its own.
+            # memory:// returns the same object to all callers, but each reader needs its own position.
             self._file = io.BytesIO(file.getvalue()) if isinstance(file, io.BytesIO) else file
 
     def status(self, *, with_time: bool) -> Status:
-        """The size and time of what was opened, by the answer to opening it where that tells them."""
+        """Return the size and time of the opened file, from the response to opening it if it has them."""
         with named_errors(self._url):
             about = getattr(self._file, "details", None)
         if isinstance(about, Mapping) and about.get("size") is not None:
@@ -128,9 +130,9 @@ class RemoteFile:
         with named_errors(self._url):
             return int(self._file.readinto(buffer) or 0)
 
-    def seek(self, position: int, whence: int = 0) -> int:
+    def seek(self, position: int, origin: int = 0) -> int:
         with named_errors(self._url):
-            self._file.seek(position, whence)
+            self._file.seek(position, origin)
             return self.tell()
 
     def tell(self) -> int:
@@ -154,9 +156,9 @@ class RemoteFile:
 
 @contextlib.contextmanager
 def named_errors(url: str) -> Iterator[None]:
-    """Turn what a file system raises into an OSError that names the URL and the cause.
+    """Turn any error of a file system into an OSError that names the URL and the cause.
 
-    Plug-ins raise what the libraries below them do: errors of aiohttp and botocore, ValueError, NotImplementedError.
+    Plug-ins raise the errors of the libraries they use: aiohttp, botocore, ValueError, NotImplementedError.
     """
     try:
         yield
@@ -164,7 +166,7 @@ def named_errors(url: str) -> Iterator[None]:
         raise
     except Exception as error:
         cause = " ".join(str(error).split())
-        if cause in url and error.__cause__ is not None:  # FileNotFoundError(url) from what really went wrong
+        if cause in url and error.__cause__ is not None:  # FileNotFoundError(url) raised from the real cause
             cause = f"{type(error.__cause__).__name__}: {error.__cause__}"
         for kind, number in _KEPT.items():
             if isinstance(error, kind):
@@ -176,7 +178,7 @@ def named_errors(url: str) -> Iterator[None]:
 
 
 def _time_of(about: About) -> int | None:
-    """The time of the last change, None where a listing does not tell it in a form that is known."""
+    """Return the modification time; None if the listing does not have it in a known form."""
     for name in TIME_FIELDS:
         value = about.get(name)
         if isinstance(value, datetime) or (isinstance(value, int | float) and not isinstance(value, bool)):
@@ -185,7 +187,7 @@ def _time_of(about: About) -> int | None:
 
 
 def _etag_of(about: About) -> str | None:
-    """The tag that an object store gives each version of a file, None where there is none."""
+    """Return the tag that an object store gives each version of a file; None if it has no tag."""
     for name in ETAG_FIELDS:
         value = about.get(name)
         if isinstance(value, str) and value:
@@ -194,13 +196,13 @@ def _etag_of(about: About) -> str | None:
 
 
 def _nanoseconds(time: datetime | float) -> int:
-    """Whole microseconds: a float of seconds has no more digits."""
+    """Return the time in nanoseconds, rounded to microseconds, the precision of a float of seconds."""
     seconds = time.timestamp() if isinstance(time, datetime) else time
     return round(seconds * 1e6) * 1000
 
 
 def is_glob(url: str) -> bool:
-    """Whether a URL is a glob; the question mark of a web address is none."""
+    """Whether a URL is a glob. The question mark of a web address does not count."""
     return glob.has_magic(url.replace("?", "") if url.startswith("http") else url)
 
 

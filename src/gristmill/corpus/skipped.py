@@ -1,4 +1,4 @@
-"""Inputs that are left out: those of on_error="skip", and files of a folder with suffixes that are not read as text."""
+"""Skipped inputs: unreadable ones with on_error="skip", and files of a folder with suffixes that are not read."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gristmill.errors import SkippedInputWarning, warn_user
 
 NUM_SHOWN = 5
 ErrorOfInput = TypeVar("ErrorOfInput", bound=Exception)
-# What lies beside the files of a corpus and nobody takes for a part of it.
+# Files that are often next to the files of a corpus but clearly not part of it.
 _COMPANION = re.compile(
     r"(readme|licen[cs]e|notice|citation|changelog|dataset_infos?|dataset_dict|state)(\..*)?", re.IGNORECASE
 )
 
 
 def warn_of_skipped(reasons: Mapping[int, str], num_inputs: int) -> None:
-    """Say why inputs were left out, if any were; `reasons` go by their index among all inputs."""
+    """Warn of skipped inputs with their reasons, by index among all inputs."""
     if not reasons:
         return
     shown = "; ".join(reasons[index] for index in sorted(reasons)[:NUM_SHOWN])
@@ -33,17 +33,17 @@ def warn_of_skipped(reasons: Mapping[int, str], num_inputs: int) -> None:
 
 
 def without_skip_advice(error: ErrorOfInput) -> ErrorOfInput:
-    """The error of an input, without the advice to pass on_error='skip': the caller has, or cannot."""
+    """Return the error of an input without the advice to pass on_error='skip', which does not apply."""
     if error.args and isinstance(error.args[0], str):
         error.args = (error.args[0].replace(SKIP_ADVICE, ""), *error.args[1:])
     return error
 
 
 def warn_of_left_out(left_out: Sequence[tuple[str, str]]) -> None:
-    """Name the suffixes of files that folders hold beside those of the corpus; `left_out` is (folder, name) of each.
+    """Warn of the suffixes of files in folders that were skipped. `left_out` has (folder, name) of each.
 
-    Files without a suffix, a README or LICENSE, what Hugging Face writes beside its data, and the files of a folder
-    that holds a `tokenizer.json`, as shards do, are not reported.
+    Not reported are files without a suffix, a README or LICENSE, the metadata files of Hugging Face datasets, and the
+    files of a folder with a `tokenizer.json`, such as shards.
     """
     outputs = {os.path.dirname(name) for _, name in left_out if os.path.basename(name) == "tokenizer.json"}  # noqa: PTH119, PTH120
     reported = [(folder, name) for folder, name in left_out if _is_reported(name, outputs)]
@@ -53,8 +53,8 @@ def warn_of_left_out(left_out: Sequence[tuple[str, str]]) -> None:
     where = shown(folders[0]) if len(folders) == 1 else f"{len(folders):,} folders"
     plural = "s" * (len(reported) != 1)
     warn_user(
-        f"left out {len(reported):,} file{plural} of {where} with suffixes that are not read as text: "
-        f"{count_suffixes(name for _, name in reported)}. Name them, or pass a glob, to include them.",
+        f"skipped {len(reported):,} file{plural} of {where} with suffixes that are not read as text: "
+        f"{count_suffixes(name for _, name in reported)}. To include them, pass their paths or a glob.",
         SkippedInputWarning,
     )
 
@@ -65,7 +65,7 @@ def _is_reported(name: str, outputs: set[str]) -> bool:
 
 
 def count_suffixes(names: Iterable[str]) -> str:
-    """The suffixes of files with how many there are of each, the most frequent first.
+    """Return the suffixes of files with their counts, the most frequent first.
 
     >>> count_suffixes(["a.md", "b.md", "c.csv.gz", "d"])
     '.md (2), .csv.gz (1), no suffix (1)'

@@ -1,4 +1,4 @@
-"""The bytes of an input as they lie on the disk, and whether they are still the same when all of them were read."""
+"""The bytes of an input as stored, and a check that it did not change while it was read."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ class Source(Protocol):
     """An open input."""
 
     position: int  # bytes read so far
-    file: Any  # the open file itself
+    file: Any  # the open file
 
     def readinto(self, buffer: memoryview) -> int:
-        """Read some bytes; 0 only at the end."""
+        """Read some bytes. Returns 0 only at the end."""
 
     def seek(self, position: int) -> None:
-        """Go on reading there."""
+        """Continue reading at this position."""
 
     def check_unchanged(self) -> None:
-        """Raise InputChangedError if the input is no longer what was found, by its name or by what was read."""
+        """Raise InputChangedError if the open input, or the file with its name, has changed since it was found."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the file."""
 
 
 def open_source(input: Input, *, block_bytes: int = remote.BLOCK_BYTES) -> Source:
-    """Open an input; InputChangedError if it is not the one that was found.
+    """Open an input. Raises InputChangedError if it has changed since it was found.
 
-    block_bytes: how much of a remote input is asked for at a time, beyond what is read.
+    block_bytes: size of the blocks in which a remote input is requested.
     """
     if input.failure is not None:
         raise input.failure
@@ -41,7 +41,7 @@ def open_source(input: Input, *, block_bytes: int = remote.BLOCK_BYTES) -> Sourc
 
 
 class LocalSource:
-    """A file of this machine. It is read, not mapped: a mapped file that is cut short ends the process (SIGBUS)."""
+    """A local file. It is not memory-mapped, because truncating a mapped file kills the process (SIGBUS)."""
 
     def __init__(self, input: Input) -> None:
         self._name = input.name
@@ -69,7 +69,7 @@ class LocalSource:
     def check_unchanged(self) -> None:
         check_state(self._name, self._state, FileState.from_file(self.file.fileno()))
         if self.position > self._state.size:
-            raise changed(self._name, f"it goes on behind its {self._state.size} bytes")
+            raise changed(self._name, f"it has more than {self._state.size} bytes")
         check_state(self._name, self._state, FileState.from_file(self._name))
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class LocalSource:
 
 
 class RemoteSource:
-    """A file of any file system that fsspec knows."""
+    """A file of any file system that fsspec supports."""
 
     def __init__(self, input: Input, block_bytes: int = remote.BLOCK_BYTES) -> None:
         self._input = input
@@ -95,8 +95,8 @@ class RemoteSource:
         if num_bytes == 0 and len(buffer) and self.position < self._input.num_bytes:
             self.check_unchanged()
             raise TruncatedInputError(
-                f"{self._input.shown}: the file system gave {self.position:,} of its {self._input.num_bytes:,} bytes. "
-                f"Run again{SKIP_ADVICE}.",
+                f"{self._input.shown}: the file system returned only {self.position:,} of "
+                f"{self._input.num_bytes:,} bytes. Run again{SKIP_ADVICE}.",
                 path=self._input.name,
                 offset=self.position,
             )
@@ -117,5 +117,5 @@ class RemoteSource:
             raise changed(self._input.name, "it was written to or replaced")
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # all that was wanted of it has been read
+        with contextlib.suppress(OSError):  # everything needed has been read
             self.file.close()

@@ -1,4 +1,4 @@
-"""Streams of inputs: their bytes, unpacked on the way, never more of them in memory than were asked for."""
+"""Streams of inputs: their bytes, decompressed on the fly in bounded memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SKIP_BYTES = 1 << 20
 
 
 def open_stream(input: Input, end: int | None = None) -> Stream:
-    """The bytes of an input, unpacked; up to byte `end` of one that is not compressed."""
+    """Return the decompressed bytes of an input as a stream. `end` limits an input that is not compressed."""
     if not input.compression:
         return PlainStream(input, end)
     assert end is None, "compressed inputs are read as a whole"
@@ -27,7 +27,7 @@ def open_stream(input: Input, end: int | None = None) -> Stream:
 
 
 class Stream(ABC):
-    """Bytes that are read once, from front to back. Errors carry the path and the offset in the file on the disk."""
+    """Bytes that are read once, from front to back. Errors have the path and the offset in the file on disk."""
 
     def __init__(self, input: Input) -> None:
         self.input = input
@@ -35,11 +35,11 @@ class Stream(ABC):
 
     @property
     def position(self) -> int:
-        """Bytes of the input, as it lies on the disk, that were read so far."""
+        """Bytes read so far of the input as stored (compressed)."""
         return self._source.position
 
     def read(self, buffer: memoryview) -> int:
-        """Fill `buffer`; less of it only at the end, where the input is also checked: complete and unchanged."""
+        """Fill `buffer`, and return the number of bytes: fewer only at the end, after a check that nothing changed."""
         num_bytes = 0
         while num_bytes < len(buffer):
             got = self._read_some(buffer[num_bytes:])
@@ -51,11 +51,11 @@ class Stream(ABC):
 
     @abstractmethod
     def skip(self, num_bytes: int) -> None:
-        """Go on reading so many bytes further on."""
+        """Skip this many bytes."""
 
     @abstractmethod
     def _read_some(self, buffer: memoryview) -> int:
-        """Read at least one byte; 0 only at the end."""
+        """Read at least one byte. Returns 0 only at the end."""
 
     def __enter__(self) -> Stream:
         return self
@@ -83,16 +83,16 @@ class PlainStream(Stream):
 
 
 class CompressedStream(Stream):
-    """An input that is unpacked while it is read: all its members (gzip) or frames (zstd), one after the other."""
+    """An input that is decompressed while it is read: all its members (gzip) or frames (zstd)."""
 
     def __init__(self, input: Input, decoders: Decoders) -> None:
         super().__init__(input)
         self._decoders = decoders
         self._decoder: Decoder = decoders.new()
-        self._has_begun = False  # the member: bytes of it were seen
-        self._num_members = 0  # that are complete
+        self._has_begun = False  # the decoder has received bytes of the current member
+        self._num_members = 0  # complete members
         self._chunk = memoryview(bytearray(CHUNK_BYTES))
-        self._chunk_begin = 0  # where the bytes given to the decoder last lie in the file
+        self._chunk_begin = 0  # position in the file of the last bytes passed to the decoder
 
     def skip(self, num_bytes: int) -> None:
         scratch = np.empty(min(num_bytes, SKIP_BYTES), np.uint8).data
@@ -126,7 +126,7 @@ class CompressedStream(Stream):
         return bytes(self._chunk[:num_bytes])
 
     def _next_member(self) -> bytes:
-        """The first bytes of the next member, b"" if there is none. Zeros behind a member of gzip are padding."""
+        """Return the first bytes of the next member, b"" at the end. Zeros after a gzip member are padding."""
         self._num_members += 1
         data = self._decoder.unused_data
         self._decoder = self._decoders.new()
@@ -167,7 +167,7 @@ class CompressedStream(Stream):
 
 
 class Decoder(Protocol):
-    """What unpacks one member; bz2, lzma, zstd and igzip share this form."""
+    """Decompresses one member. bz2, lzma, zstd and igzip have this interface."""
 
     @property
     def eof(self) -> bool: ...
@@ -179,17 +179,17 @@ class Decoder(Protocol):
 
 
 class Decoders(Protocol):
-    """Makes a decoder for every member."""
+    """Creates a decoder for each member."""
 
     errors: tuple[type[Exception], ...]
     has_padding: bool
 
     def new(self) -> Decoder:
-        """A decoder for the next member."""
+        """Return a decoder for the next member."""
 
 
 class GzipDecoders:
-    """gzip, by igzip where it is installed."""
+    """gzip, by igzip if it is installed."""
 
     has_padding = True
 
@@ -205,7 +205,7 @@ class GzipDecoders:
 
 
 class ZlibDecoder:
-    """zlib, in the form of the others."""
+    """zlib, with the interface of the others."""
 
     def __init__(self) -> None:
         self._inner = zlib.decompressobj(wbits=31)  # a gzip header and trailer, both checked
@@ -221,13 +221,13 @@ class ZlibDecoder:
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
         unpacked = self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
-        # A full buffer may leave more behind in zlib itself, even where it has taken all of its input.
+        # If the output buffer is full, zlib may hold more output even though it has consumed all of its input.
         self.needs_input = len(unpacked) < max_length and not self._inner.unconsumed_tail
         return unpacked
 
 
 class ZstdDecoders:
-    """zstd, of the standard library or backports.zstd."""
+    """zstd, from the standard library or backports.zstd."""
 
     has_padding = False
 

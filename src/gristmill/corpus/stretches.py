@@ -1,4 +1,4 @@
-"""Stretches of inputs, and parts made of them: what one task of a job reads."""
+"""Stretches of inputs, and parts made of stretches. A task of a job reads one part."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from gristmill.corpus.options import Reading
 from gristmill.corpus.threads import PATIENCE_SECONDS, OnSkip, map_in_order, read_places
 from gristmill.errors import OptionError, RemoteInputError
 
-# That look for places to cut inputs at: they wait for a disk or a network.
+# Threads that search for places to cut inputs. They mostly wait for a disk or a network.
 NUM_SEARCHERS = 16
-# That read the inputs of a part ahead; each has a few batches in memory.
+# Threads that read ahead the remote inputs of a part. Each has a few batches in memory.
 NUM_REMOTE_READERS = 4
-# Bytes that take about as long to read as an input takes to open: a smaller input counts as this many.
+# Opening an input takes about as long as reading this many bytes, so a smaller input counts as this many.
 OPENING_BYTES = 16 << 10
-# Of a job, which is read whole. Each part takes a few milliseconds, whatever its size, so parts of less than
-# SMALL_PART_BYTES are for trials on small corpora.
+# Limits of a job, whose plan is read as a whole. Each part takes a few milliseconds, whatever its size, so parts of
+# less than SMALL_PART_BYTES are for trials on small corpora.
 MAX_PARTS = 1_000_000
 MAX_SMALL_PARTS = 10_000
 SMALL_PART_BYTES = 1_000_000
 
 
 class Stretch(NamedTuple):
-    """A stretch of one input, from one place where it may be cut to another."""
+    """A contiguous part of one input, between two places where it may be cut."""
 
-    input: int  # its index in the corpus
-    begin: int = 0  # bytes of the stream, or rows: as `Mark.offset`
-    end: int | None = None  # None: to the end of the input
-    begins_inside: bool = False  # the document at the beginning began before it
-    ends_inside: bool = False  # the document at the end continues after it
+    input: int  # index in the corpus
+    begin: int = 0  # bytes of the stream, or rows, as in `Mark.offset`
+    end: int | None = None  # None: the end of the input
+    begins_inside: bool = False  # its first document began before it
+    ends_inside: bool = False  # its last document continues after it
 
     @property
     def begin_mark(self) -> Mark:
-        """Where a reader starts. The number of its line is not known."""
+        """Where a reader starts. Its line number is unknown."""
         return Mark(self.begin, 0, self.begins_inside)
 
     @property
     def end_mark(self) -> Mark | None:
-        """Where it ends, None for the end of the input."""
+        """Where the stretch ends; None for the end of the input."""
         return None if self.end is None else Mark(self.end, 0, self.ends_inside)
 
 
@@ -51,23 +51,23 @@ Part: TypeAlias = tuple[Stretch, ...]
 
 
 def part_to_json(part: Part) -> list[list[Any]]:
-    """What `part_from_json` reads: the fields of each stretch, without those at the end that have their defaults."""
+    """Return the fields of each stretch, for `part_from_json`. A whole input is only its index."""
     return [[stretch.input] if stretch == Stretch(stretch.input) else list(stretch) for stretch in part]
 
 
 def part_from_json(value: Any) -> Part:
-    """The part that `part_to_json` gave."""
+    """Return the part from the value of `part_to_json`."""
     return tuple(Stretch(*stretch) for stretch in value)
 
 
 def read_part(
     files: FoundFiles, part: Part, reading: Reading, *, cut: Cut, on_skip: OnSkip | None = None
 ) -> Generator[tuple[int, Batch], None, None]:
-    """(index of the input, batch) of all batches of a part, in order, as `read_files` gives those of a corpus.
+    """Yield (index of the input, batch) for all batches of a part, in order, as `read_files` does for a corpus.
 
-    A thread reads ahead; several do where inputs are remote, of which many small ones would be waited for one by one.
-    The batches of all parts have the documents that those of `read_files` have; where batches end differs. With
-    on_error="skip", `on_skip` gets the index and the error of an input that is left out.
+    One thread reads ahead; several if inputs are remote, because many small ones would each cost a round trip. The
+    batches of all parts together have the same documents as those of `read_files`, but end at other places. With
+    on_error="skip", `on_skip` receives the index and the error of a skipped input.
     """
     places = ((stretch.input, stretch.begin_mark, stretch.end_mark) for stretch in part)
     is_local = all(files.inputs[stretch.input].is_local for stretch in part)
@@ -76,12 +76,12 @@ def read_part(
 
 
 def cut_into_parts(files: FoundFiles, reading: Reading, *, part_bytes: int, cutting: Cutting | None) -> list[Part]:
-    """The parts of a corpus, in order, of about `part_bytes` on the disk each: every document once.
+    """Return the parts of a corpus, in order, of about `part_bytes` on disk each. Every document is in one part.
 
-    cutting: where a document may be cut that is much longer than a part; None: nowhere.
+    cutting: where a document that is much longer than a part may be cut. None: nowhere.
 
-    Smaller inputs are gathered, larger ones cut where `cuts.py` finds a place. Those that cannot be cut are parts as
-    large as they are. OptionError for parts so small that there would be too many of them.
+    Small inputs are combined, and large ones cut where `cuts.py` finds a place. An input that cannot be cut is one
+    part. Raises OptionError if the parts are so small that there would be too many of them.
     """
     check_part_bytes(part_bytes, files.num_bytes)
     parts: list[Part] = []
@@ -103,7 +103,7 @@ def cut_into_parts(files: FoundFiles, reading: Reading, *, part_bytes: int, cutt
 def _stretches(
     files: FoundFiles, reading: Reading, part_bytes: int, cutting: Cutting | None
 ) -> Iterator[tuple[Stretch, int]]:
-    """The stretches of all inputs, in order, and about how many bytes each has on the disk."""
+    """Yield the stretches of all inputs, in order, with their approximate size on disk."""
     places = _places(files, reading, part_bytes, cutting)
     for index, input in enumerate(files.inputs):
         begins = [Mark(), *places.get(index, ())]
@@ -116,7 +116,7 @@ def _stretches(
 
 
 def _places(files: FoundFiles, reading: Reading, part_bytes: int, cutting: Cutting | None) -> dict[int, list[Mark]]:
-    """The places where the larger inputs are cut, by the index of the input; looked for on threads."""
+    """Return the places where large inputs are cut, by index of the input. Threads search for them."""
 
     def asked() -> Iterator[tuple[int, Search]]:
         for index, input in enumerate(files.inputs):
@@ -144,21 +144,21 @@ def check_part_bytes(part_bytes: int, num_bytes: int) -> None:
     >>> check_part_bytes(1_000_000, 10**12)
     >>> check_part_bytes(1, 5_000_000)
     Traceback (most recent call last):
-    gristmill.errors.OptionError: part_bytes=1 cuts 5,000,000 bytes into too many parts: each takes a few \
-milliseconds to begin and end. Pass part_bytes >= 500, or leave it out: then it follows the size of the corpus.
+    gristmill.errors.OptionError: part_bytes=1 cuts 5,000,000 bytes into too many parts: each part takes a few \
+milliseconds to begin and end. Pass part_bytes >= 500, or leave it out to choose it by the size of the corpus.
     """
     least = max(min(SMALL_PART_BYTES, -(-num_bytes // MAX_SMALL_PARTS)), -(-num_bytes // MAX_PARTS))
     if part_bytes < least:
         raise OptionError(
-            f"part_bytes={part_bytes} cuts {num_bytes:,} bytes into too many parts: each takes a few milliseconds to "
-            f"begin and end. Pass part_bytes >= {least}, or leave it out: then it follows the size of the corpus."
+            f"part_bytes={part_bytes} cuts {num_bytes:,} bytes into too many parts: each part takes a few milliseconds "
+            f"to begin and end. Pass part_bytes >= {least}, or leave it out to choose it by the size of the corpus."
         )
 
 
 def default_part_bytes(num_bytes: int) -> int:
-    """How large parts are when nobody says: by the size of the corpus alone, so that every executor cuts the same.
+    """Return the default size of parts. It depends only on the size of the corpus, so all executors cut the same parts.
 
-    A multiple of eight of them, so that two, four or eight workers end at the same time.
+    The number of parts is a multiple of eight, so that two, four or eight workers end at the same time.
 
     >>> [default_part_bytes(size) for size in (10**8, 10**9, 10**10, 10**12)]
     [16000000, 125000000, 156250000, 268240344]
@@ -169,12 +169,12 @@ def default_part_bytes(num_bytes: int) -> int:
 
 
 def inputs_to_json(files: FoundFiles) -> Sequence[dict[str, Any]]:
-    """The inputs as a job has them; `inputs_from_json` reads them."""
+    """Return the inputs as stored in a job, for `inputs_from_json`."""
     return [_input_to_json(input) for input in files.inputs]
 
 
 def inputs_from_json(entries: Iterable[Mapping[str, Any]]) -> FoundFiles:
-    """The inputs that `inputs_to_json` gave. Opening one raises InputChangedError if it is no longer the same."""
+    """Return the inputs from the value of `inputs_to_json`. Opening one that has changed raises InputChangedError."""
     return FoundFiles(tuple(map(_input_from_json, entries)))
 
 

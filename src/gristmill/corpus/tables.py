@@ -1,7 +1,7 @@
 """Tables, columns and arrays of other libraries as documents: pyarrow, pandas, polars, datasets and NumPy.
 
-Libraries are recognised by the names of their modules, so none is imported before the user has. What lies in Arrow
-buffers is used where it lies; everything else goes through Python a few thousand rows at a time.
+Libraries are recognised by the names of their modules, so this module does not import them. Data in Arrow buffers is
+used in place. All other data goes through Python, about a thousand rows at a time.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from gristmill.corpus.formats.columns import (
 from gristmill.corpus.packages import load_pyarrow
 from gristmill.errors import CorpusError
 
-# Rows whose offsets are widened at once; their text is not copied.
+# Rows whose offsets are widened at once. Their text is not copied.
 MANY_ROWS = 64 * MAX_ROWS
 
 
 def open_table(corpus: Any, text_field: str) -> DocumentStream | None:
-    """The documents of a table, a column or an array; None where `corpus` is none of those known."""
+    """Return the documents of a table, a column or an array; None for any other object."""
     for library, open_ in OPENERS.items():
         names = {kind.__name__ for kind in type(corpus).__mro__ if kind.__module__.partition(".")[0] == library}
         if names:
@@ -40,7 +40,7 @@ def open_table(corpus: Any, text_field: str) -> DocumentStream | None:
         return _table(load_pyarrow().RecordBatchReader.from_stream(corpus), text_field)
     if hasattr(corpus, "columns") and (hasattr(corpus, "dtypes") or hasattr(corpus, "schema")):
         raise TypeError(
-            f"a {type(corpus).__module__}.{type(corpus).__name__} is a table that cannot be read here. "
+            f"a {type(corpus).__module__}.{type(corpus).__name__} is a table of an unsupported type. "
             f"Pass the values of its text column, or a pyarrow, pandas or polars table."
         )
     return None
@@ -50,12 +50,12 @@ def open_table(corpus: Any, text_field: str) -> DocumentStream | None:
 class ColumnStream(DocumentStream):
     """Documents in Arrow arrays."""
 
-    arrays: Iterable[Any]  # of pyarrow, of any type of text
+    arrays: Iterable[Any]  # pyarrow arrays of any text type
     what: str = "a column"
     options: frozenset[str] = frozenset()
 
     def read_batches(self, batch_bytes: int | None = None) -> Iterator[ColumnBatch]:
-        """Batches of about `batch_bytes`, where they lie in memory."""
+        """Yield batches of about `batch_bytes`, without copying the text."""
         row = position = 0
         for array in map(as_binary, _sliced(self.arrays)):
             for begin, end in cut_rows(array, batch_bytes or batches.BATCH_BYTES):
@@ -67,7 +67,7 @@ class ColumnStream(DocumentStream):
 
 
 def _sliced(arrays: Iterable[Any]) -> Iterator[Any]:
-    """The arrays in parts, so that what `as_binary` makes of one is little memory."""
+    """Yield the arrays in slices, so that the result of `as_binary` takes little memory."""
     import pyarrow
 
     for array in arrays:
@@ -77,14 +77,14 @@ def _sliced(arrays: Iterable[Any]) -> Iterator[Any]:
 
 
 def _shares_text(type: Any) -> bool:
-    """Whether `as_binary` leaves the text of such an array where it lies."""
+    """Whether `as_binary` does not copy the text of an array of this type."""
     from pyarrow import types
 
     return any(is_(type) for is_ in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary))
 
 
 def _table(table: Any, text_field: str) -> DocumentStream:
-    """A table of pyarrow, or what gives its batches."""
+    """Return the documents of a pyarrow table, or of a reader of its batches."""
     name = find_column("the table", text_field, table.schema).name
     return ColumnStream((batch.column(name) for batch in _record_batches(table, name)), "a table", FIELD_OPTIONS)
 
@@ -98,7 +98,7 @@ def _record_batches(table: Any, name: str) -> Any:
         return table.select([name]).to_batches()
     if isinstance(table, pyarrow.RecordBatchReader):
         return table
-    return table.to_batches(columns=[name], batch_size=MAX_ROWS)  # of files that are still to be read
+    return table.to_batches(columns=[name], batch_size=MAX_ROWS)  # a dataset of files, which are read lazily
 
 
 def _open_pyarrow(corpus: Any, names: set[str], text_field: str) -> DocumentStream | None:
@@ -112,14 +112,14 @@ def _open_pyarrow(corpus: Any, names: set[str], text_field: str) -> DocumentStre
 
 
 def _column(array: Any, what: str) -> DocumentStream:
-    """A column of pyarrow."""
+    """Return the documents of a pyarrow column."""
     _check_arrow_type(array.type, what)
     return ColumnStream([array], what)
 
 
 def _check_arrow_type(type: Any, what: str) -> None:
     if not may_be_text(type):
-        raise CorpusError(f"{what} is of type {type}, and only strings and bytes are text.")
+        raise CorpusError(f"{what} is of type {type}, but only strings and bytes are text. Pass a column of text.")
 
 
 def _open_pandas(corpus: Any, names: set[str], text_field: str) -> DocumentStream | None:
@@ -128,7 +128,7 @@ def _open_pandas(corpus: Any, names: set[str], text_field: str) -> DocumentStrea
         return _pandas_column(column, "a DataFrame", f"column {text_field!r} of the table", FIELD_OPTIONS)
     if "MultiIndex" in names:
         raise TypeError(
-            f"a MultiIndex of {corpus.nlevels} levels is not a corpus. Pass one of them, such as "
+            f"a MultiIndex of {corpus.nlevels} levels is not a corpus. Pass one of its levels, such as "
             f"index.get_level_values(0)."
         )
     if names & {"Series", "Index"}:
@@ -137,7 +137,7 @@ def _open_pandas(corpus: Any, names: set[str], text_field: str) -> DocumentStrea
 
 
 def _named_column(table: Any, columns: list[Any], text_field: str, types: Iterable[Any]) -> Any:
-    """A column of a data frame; CorpusError where there is none of that name, or several."""
+    """Return a column of a data frame. Raises CorpusError if no column, or several, have this name."""
     if text_field not in columns:
         holds_text = (str(type).lower().startswith(("str", "object", "categor")) for type in types)
         raise CorpusError(
@@ -151,7 +151,7 @@ def _named_column(table: Any, columns: list[Any], text_field: str, types: Iterab
 
 
 def _pandas_column(column: Any, what: str, name: str, options: frozenset[str] = frozenset()) -> DocumentStream:
-    categories = getattr(column.dtype, "categories", None)  # of a Categorical; its own dtype does not say what it holds
+    categories = getattr(column.dtype, "categories", None)  # of a Categorical, whose dtype does not give the value type
     dtype = column.dtype if categories is None else categories.dtype
     if len(column):  # an empty column may be of any type
         _check_kind(dtype, name)
@@ -163,9 +163,9 @@ def _pandas_column(column: Any, what: str, name: str, options: frozenset[str] = 
 
 
 def _check_kind(dtype: Any, what: str) -> None:
-    """Raise unless values of a dtype of NumPy or pandas may be text."""
+    """Raise unless values of this NumPy or pandas dtype may be text."""
     if getattr(dtype, "kind", "O") not in "OSTU":
-        raise CorpusError(f"{what} is of type {dtype}, and only strings and bytes are text.")
+        raise CorpusError(f"{what} is of type {dtype}, but only strings and bytes are text. Pass a column of text.")
 
 
 def _python_values(parts: Iterable[Any], what: str, options: frozenset[str] = frozenset()) -> DocumentStream:
@@ -173,7 +173,7 @@ def _python_values(parts: Iterable[Any], what: str, options: frozenset[str] = fr
 
 
 def _arrow_array(values: Any, what: str) -> Any:
-    """Values of pandas as an array of pyarrow, without a copy where they are one already."""
+    """Return pandas values as a pyarrow array, without a copy if they already are one."""
     import pyarrow
 
     array = pyarrow.array(values, from_pandas=True)
@@ -197,7 +197,9 @@ def _open_polars(corpus: Any, names: set[str], text_field: str) -> DocumentStrea
 def _polars_column(column: Any, what: str, name: str, options: frozenset[str] = frozenset()) -> DocumentStream:
     kind = type(column.dtype).__name__ if not isinstance(column.dtype, type) else column.dtype.__name__
     if kind not in ("String", "Binary", "Categorical", "Enum", "Object", "Null"):
-        raise CorpusError(f"{name} is of type {column.dtype}, and only strings and bytes are text.")
+        raise CorpusError(
+            f"{name} is of type {column.dtype}, but only strings and bytes are text. Pass a column of text."
+        )
     parts = (column.slice(begin, MAX_ROWS) for begin in range(0, len(column), MAX_ROWS))
     if kind != "Object" and _has_pyarrow():
         return ColumnStream((part.to_arrow() for part in parts), what, options)
@@ -208,16 +210,16 @@ def _open_datasets(corpus: Any, names: set[str], text_field: str) -> DocumentStr
     if names & {"DatasetDict", "IterableDatasetDict"}:
         splits = ", ".join(map(repr, corpus)) or "none"
         one = next(iter(corpus), "train")
-        raise TypeError(f"a {type(corpus).__name__} holds several splits ({splits}). Pass one, such as data[{one!r}].")
+        raise TypeError(f"a {type(corpus).__name__} has several splits ({splits}). Pass one, such as data[{one!r}].")
     if "Column" in names:
         return TextStream(corpus, "a column", has_nulls=True)
     if not names & {"Dataset", "IterableDataset"}:
         return None
-    if "Dataset" in names and corpus.format["type"] == "custom":  # a transform of the user makes the rows
+    if "Dataset" in names and corpus.format["type"] == "custom":  # a user's transform creates the rows
         return RowStream(corpus, text_field, "a dataset")
-    if corpus.features is not None:  # of an IterableDataset, only the rows may tell
+    if corpus.features is not None:  # an IterableDataset may not know its features
         find_column("the dataset", text_field, corpus.features.arrow_schema)
-        corpus = corpus.select_columns([text_field])  # others, such as images, would be decoded for each row
+        corpus = corpus.select_columns([text_field])  # other columns, such as images, would be decoded for each row
     if "IterableDataset" in names:
         return RowStream(corpus, text_field, "a dataset")
     tables = corpus.with_format("arrow").iter(batch_size=MAX_ROWS)
@@ -228,7 +230,9 @@ def _open_numpy(corpus: Any, names: set[str], text_field: str) -> DocumentStream
     if "ndarray" not in names:
         return None
     if corpus.ndim != 1:
-        raise TypeError(f"an array of {corpus.ndim} dimensions is not a corpus. Pass an array of one, of str or bytes.")
+        raise TypeError(
+            f"an array of {corpus.ndim} dimensions is not a corpus. Pass a one-dimensional array of str or bytes."
+        )
     _check_kind(corpus.dtype, "the array")
     return _python_values((corpus[begin : begin + MAX_ROWS] for begin in range(0, len(corpus), MAX_ROWS)), "an array")
 

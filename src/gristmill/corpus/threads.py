@@ -1,7 +1,7 @@
-"""Work on threads whose results come in order: inputs read ahead, and any function over many items.
+"""Work on threads with results in order: reading inputs ahead, and mapping a function over many items.
 
-Where the system gives fewer threads than asked for, those there are do the work; where it gives none, the caller does.
-All are daemon threads: an interpreter that exits does not wait for them.
+If the system allows fewer threads than requested, these do the work; if it allows none, the calling thread does. All
+threads are daemons, so an interpreter that exits does not wait for them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from gristmill.corpus.skipped import without_skip_advice
 from gristmill.errors import CorpusError, DamagedInputError
 
 NUM_BATCHES_AHEAD = 2
-# How long to wait for a thread that is to end. It looks after every batch, so only a read that hangs takes longer;
-# such a thread is a daemon and keeps nobody from leaving.
+# How long to wait for a thread to stop. It checks after every batch, so only a hanging read takes longer. Such a thread
+# is a daemon and does not keep the process alive.
 PATIENCE_SECONDS = 1.0
-# No wait is longer: some libraries, polars for one, replace the handler of Ctrl-C by one that does not end a wait.
+# Longest wait: some libraries, such as polars, install a handler of Ctrl-C that does not interrupt a wait.
 POLL_SECONDS = 0.2
 
 OnSkip = Callable[[int, Exception], None]
@@ -36,7 +36,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Place = TypeVar("Place")
 
-# Items under way beyond one per thread, so that no thread waits while earlier results are put away.
+# Items in progress in addition to one per thread, so that no thread waits while the caller handles earlier results.
 NUM_AHEAD = 3
 
 
@@ -50,10 +50,10 @@ def read_files(
     num_readers: int,
     on_skip: OnSkip | None = None,
 ) -> Generator[tuple[int, Batch], None, None]:
-    """(index of the input, batch) of all batches from `mark` of input `first` on, in order.
+    """Yield (index of the input, batch) for all batches from `mark` of input `first` on, in order.
 
-    With on_error="skip", an input that cannot be read gives no batch at all, and `on_skip` gets its index and the
-    error. Closing the generator ends the threads.
+    With on_error="skip", an input that cannot be read yields no batch, and `on_skip` receives its index and the error.
+    Closing the generator stops the threads.
     """
     places = ((index, mark if index == first else Mark(), None) for index in range(first, len(files.inputs)))
     return read_places(files, places, reading, cut=cut, num_readers=num_readers, on_skip=on_skip)
@@ -68,7 +68,7 @@ def read_places(
     num_readers: int,
     on_skip: OnSkip | None = None,
 ) -> Generator[tuple[int, Batch], None, None]:
-    """The same of stretches of inputs: (index of the input, where it begins, where it ends or None for the end)."""
+    """Same as `read_files` for stretches of inputs: (index of the input, begin, end or None for the end)."""
     coming = iter(places)
     waiting: deque[tuple[int, Mark, Mark | None]] = deque()
     readers: deque[_Reader] = deque()
@@ -81,7 +81,7 @@ def read_places(
                 index, mark, end = waiting[0]
                 reader = _Reader(index, files.inputs[index], reading, cut, mark, end)
                 if not reader.start() and readers:
-                    break  # and try again when one has ended
+                    break  # try again when a reader has ended
                 readers.append(reader)
                 waiting.popleft()
             if not readers:
@@ -99,7 +99,7 @@ def read_places(
 
 
 def start_thread(thread: threading.Thread) -> bool:
-    """Start `thread`; False if the system has no more threads, or no memory for their stacks."""
+    """Start `thread`. Returns False if the system allows no more threads, or has no memory for its stack."""
     try:
         thread.start()
     except RuntimeError:
@@ -108,7 +108,7 @@ def start_thread(thread: threading.Thread) -> bool:
 
 
 class _Reader:
-    """A thread that reads one input, and the batches that it is ahead. Without a thread, the caller reads."""
+    """A thread that reads one input ahead, and its batches. Without a thread, the caller reads."""
 
     def __init__(
         self, index: int, input: Input, reading: Reading, cut: Cut, mark: Mark, end: Mark | None = None
@@ -123,14 +123,14 @@ class _Reader:
         self._thread: threading.Thread | None = None
 
     def start(self) -> bool:
-        """Start the thread, if there is one to be had."""
+        """Start the thread. Returns False if the system allows no more threads."""
         thread = threading.Thread(target=self._run, name=f"gristmill-read-{self.index}", daemon=True)
         if start_thread(thread):
             self._thread = thread
         return self._thread is not None
 
     def __iter__(self) -> Iterator[Batch]:
-        """The batches, as they come; then what the thread raised."""
+        """Yield the batches as they arrive, then raise the error of the thread if it failed."""
         if self._thread is None:
             if self._is_usable():
                 yield from self._batches()
@@ -148,14 +148,14 @@ class _Reader:
             raise self._error
 
     def stop(self) -> None:
-        """Ask the thread to end."""
+        """Ask the thread to stop."""
         with self._changed:
             self._is_stopped = True
             self._ready.clear()
             self._changed.notify()
 
     def join(self) -> None:
-        """Wait until it has."""
+        """Wait for the thread to end."""
         if self._thread is not None:
             self._thread.join(PATIENCE_SECONDS)
 
@@ -163,7 +163,7 @@ class _Reader:
         try:
             if self._is_usable():
                 self._put_all()
-        except BaseException as error:  # raised again where the batches are taken
+        except BaseException as error:  # raised again in __iter__
             self._error = error
             if self._read[1].on_error == "skip" and isinstance(error, DamagedInputError):
                 self._error = without_skip_advice(error)
@@ -172,7 +172,10 @@ class _Reader:
             self._changed.notify()
 
     def _is_usable(self) -> bool:
-        """False for an input to skip. Only reading all of it tells; one that was begun before was found usable then."""
+        """Return False for an input to skip. This requires reading all of it, unless reading starts in its middle.
+
+        An input that an earlier run began to read was found usable then.
+        """
         input, reading, cut, mark, end = self._read
         if reading.on_error != "skip" or mark != Mark():
             return True
@@ -205,7 +208,7 @@ class _Reader:
 
 
 class Crew(Generic[Item, Result]):
-    """At most `num_threads` threads that call `work(item)` for submitted items, as many as could be started."""
+    """Up to `num_threads` threads that call `work(item)` for submitted items, as many as could be started."""
 
     def __init__(self, work: Callable[[Item], Result], *, num_threads: int, name: str) -> None:
         self._work, self._num_threads, self._name = work, num_threads, name
@@ -213,7 +216,7 @@ class Crew(Generic[Item, Result]):
         self._threads: list[threading.Thread] = []
 
     def submit(self, item: Item) -> Future[Result]:
-        """Return the result to come; it is there already if no thread could be started."""
+        """Return the future result. It is already complete if no thread could be started."""
         future: Future[Result] = Future()
         if len(self._threads) < self._num_threads:
             name = f"gristmill-{self._name}-{len(self._threads)}"
@@ -229,9 +232,9 @@ class Crew(Generic[Item, Result]):
         return future
 
     def close(self, patience: float | None = None) -> None:
-        """End the threads, each after the item it works on; what no thread has begun is left undone.
+        """Stop the threads after their current items. Items that no thread has begun are dropped.
 
-        patience: how many seconds to wait for all of them. They are daemons: one that hangs keeps nobody from leaving.
+        patience: seconds to wait for all threads. They are daemons, so a hanging one does not keep the process alive.
         """
         self._num_threads = 0
         with contextlib.suppress(Empty):
@@ -246,14 +249,14 @@ class Crew(Generic[Item, Result]):
     def _serve(self) -> None:
         while (task := self._tasks.get()) is not None:
             self._do(*task)
-            del task  # the item may be megabytes
+            del task  # the item may have megabytes
 
     def _do(self, future: Future[Result], item: Item) -> None:
         try:
             future.set_result(self._work(item))
-        except BaseException as error:  # raised again where the result is taken
+        except BaseException as error:  # raised again by `_result`
             future.set_exception(error)
-            del future  # it holds the error, whose traceback holds this frame
+            del future  # breaks a reference cycle: future -> error -> traceback -> this frame
 
 
 def map_in_order(
@@ -264,18 +267,18 @@ def map_in_order(
     cancel: Callable[[], object] | None = None,
     patience: float | None = None,
 ) -> Generator[Result, None, None]:
-    """Yield `work(item)` of every item, in order, while threads work on those that follow.
+    """Yield `work(item)` of every item, in order, while threads work on the next items.
 
-    A few items more than there are threads are under way, however slow the caller is. When the iterator is closed or
-    an item fails, `cancel` is called, which is to end work that would still take long, and all threads have ended; with
-    `patience`, seconds, it does not wait for those that take longer.
+    At most `num_threads` + NUM_AHEAD items are in progress, however slow the caller is. When the iterator is closed or
+    an item fails, `cancel` is called, which should stop long work, and the threads are stopped. `patience` limits the
+    seconds to wait for them.
     """
     crew = Crew(work, num_threads=num_threads, name="work")
     pending: deque[Future[Result]] = deque()
     try:
         for item in items:
             pending.append(crew.submit(item))
-            del item  # it may be megabytes, and is the thread's now
+            del item  # it may have megabytes, and the thread owns it now
             while len(pending) >= num_threads + NUM_AHEAD or (pending and pending[0].done()):
                 yield _result(pending.popleft())
         while pending:
@@ -291,7 +294,7 @@ def map_in_order(
 def find_documents(
     batches: Iterable[tuple[Place, Batch]], *, num_threads: int
 ) -> Generator[tuple[Place, Batch, Spans], None, None]:
-    """The batches with their documents, in order, found on threads of their own."""
+    """Yield the batches with their documents, in order. Threads extract the documents."""
 
     def find(item: tuple[Place, Batch]) -> tuple[Place, Batch, Spans]:
         place, batch = item
@@ -301,7 +304,7 @@ def find_documents(
 
 
 def _result(future: Future[Result]) -> Result:
-    """The result, waited for in a way that Ctrl-C ends."""
+    """Wait for the result in a way that Ctrl-C can interrupt."""
     while not future.done():
         wait([future], POLL_SECONDS)
     return future.result()

@@ -1,9 +1,9 @@
-"""Files of this machine: those below a folder, those that match a glob. Both follow links by one rule.
+"""Local files in a folder or matching a glob. Both follow links by the same rules.
 
-A folder, and `**` in a glob, follow a link to a folder outside, and enter no folder twice; what a link to a folder
-inside leads to is found under its own name, unless that is hidden. `*` follows every link but one back to a folder that
-the path already goes through. A folder that cannot be listed is an error, because its files would be missing from the
-corpus.
+A folder, and `**` in a glob, follow links to folders outside, and enter no folder twice. The files of a link to a
+folder inside are found under their own path, unless it is hidden. `*` follows every link except one back to a folder
+that the path already goes through. A folder that cannot be listed is an error, because its files would be missing from
+the corpus.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from typing import TypeAlias
 
 # (device, inode) of each folder that a path goes through.
 Trail: TypeAlias = tuple[tuple[int, int], ...]
-# What lists the entries of a folder.
+# Function that lists the entries of a folder.
 Lister: TypeAlias = Callable[[str], "list[os.DirEntry[str]]"]
-# Of a link that leads to no folder.
+# Errors of a link that does not lead to a folder.
 _LEADS_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 def files_below(folder: str) -> list[str]:
-    """All files below a folder but hidden ones, sorted by the bytes of their path."""
+    """Return all visible files below a folder, sorted by the bytes of their path."""
     return _sorted_files(_match(folder, ["**"], _extend((), folder), _list))
 
 
 def files_that_match(pattern: str) -> list[str]:
-    """The files that match a glob, each once, sorted by the bytes of their path."""
+    """Return the files that match a glob, each once, sorted by the bytes of their path."""
     return _sorted_files(matches(pattern))
 
 
 def matches(pattern: str) -> Iterator[str]:
-    """The files that a glob matches, by the rules of the `glob` module, in any order; some perhaps several times.
+    """Yield the files that match a glob, by the rules of the `glob` module, in any order, possibly repeated.
 
-    `**` is any number of folders; hidden names match only what begins with a dot.
+    `**` matches any number of folders. Hidden names match only a pattern that begins with a dot.
     """
     return _matches(pattern, _list)
 
 
 class BoundedSearch:
-    """Whether globs match anything, by looking at no more than `max_entries` files and folders for all of them."""
+    """Finds out whether globs match anything, by checking at most `max_entries` files and folders in total."""
 
     def __init__(self, max_entries: int) -> None:
         self._num_left = max_entries
         self._met_locked = False
 
     def has_match(self, pattern: str) -> bool | None:
-        """Whether a glob matches a file; None if too many files, or a folder that cannot be listed, leave that open."""
+        """Whether a glob matches a file. None if there are too many files, or a folder cannot be listed."""
         self._met_locked = False
         try:
             if next(_matches(pattern, self._list), None) is not None:
@@ -61,7 +61,7 @@ class BoundedSearch:
         return None if self._met_locked else False
 
     def _list(self, folder: str) -> list[os.DirEntry[str]]:
-        """As the function of that name; a folder that cannot be listed does not end the search."""
+        """Same as the function `_list`, but a folder that cannot be listed does not end the search."""
         entries = []
         try:
             with os.scandir(folder or os.curdir) as listed:
@@ -76,7 +76,7 @@ class BoundedSearch:
 
 
 class _TooManyEntriesError(Exception):
-    """A search that would take too long."""
+    """The search would take too long."""
 
 
 def _matches(pattern: str, list_folder: Lister) -> Iterator[str]:
@@ -94,7 +94,7 @@ def _sorted_files(paths: Iterator[str]) -> list[str]:
 
 
 def _match(folder: str, parts: list[str], trail: Trail, list_folder: Lister) -> Iterator[str]:
-    """The files below `folder` that match `parts`; `trail` is how the path came there."""
+    """Yield the files below `folder` that match `parts`. `trail` has the folders of the path to it."""
     part, rest = parts[0], parts[1:]
     if part == "**":
         for place, entries, longer in _walk(folder, trail, list_folder):
@@ -111,7 +111,7 @@ def _match(folder: str, parts: list[str], trail: Trail, list_folder: Lister) -> 
                     yield from [] if _is_folder(entry) else [path]
                 elif (entered := _enter(entry, path, trail)) is not None:
                     yield from _match(path, rest, entered, list_folder)
-    else:  # a name: where it leads back, that is what was asked for
+    else:  # a name, which may lead back to a folder of the path, because it was written explicitly
         path = os.path.join(folder, part)  # noqa: PTH118
         if not rest:
             yield from [path] if os.path.lexists(path) and not os.path.isdir(path) else []  # noqa: PTH112
@@ -120,13 +120,13 @@ def _match(folder: str, parts: list[str], trail: Trail, list_folder: Lister) -> 
 
 
 def _walk(folder: str, trail: Trail, list_folder: Lister) -> Iterator[tuple[str, list[os.DirEntry[str]], Trail]]:
-    """A folder and all folders below it, each once, with its entries; hidden ones are left out."""
+    """Yield a folder and all visible folders below it, each once, with its visible entries."""
     root = os.path.realpath(folder or os.curdir)
     entered = set(trail)
-    waiting = [(folder, trail)]  # not a recursion: the depth is the input's
+    waiting = [(folder, trail)]  # no recursion, because the folders may be arbitrarily deep
     while waiting:
         place, trail = waiting.pop()
-        # Sorted: which of two links to one folder is entered must not depend on the order of a listing.
+        # Sorted, so that the order of a listing does not decide which of two links to a folder is entered.
         entries = sorted((entry for entry in list_folder(place) if not entry.name.startswith(".")), key=_name)
         yield place, entries, trail
         below = []
@@ -146,7 +146,7 @@ def _name(entry: os.DirEntry[str]) -> bytes:
 
 
 def _is_found_inside(path: str, root: str) -> bool:
-    """Whether a walk from `root` comes to `path` without links: it is inside, and nothing on the way is hidden."""
+    """Whether a walk from `root` reaches `path` without links: it is inside, and no folder on the way is hidden."""
     inside = os.path.join(root, "")  # noqa: PTH118
     if not os.path.join(path, "").startswith(inside):  # noqa: PTH118
         return False
@@ -154,7 +154,7 @@ def _is_found_inside(path: str, root: str) -> bool:
 
 
 def _enter(entry: os.DirEntry[str], path: str, trail: Trail) -> Trail | None:
-    """The trail into a folder; None where it is none, or one that the trail goes through already."""
+    """Return the trail into a folder; None if it is not a folder, or the trail already goes through it."""
     if not _is_folder(entry):
         return None
     longer = _extend(trail, path)
@@ -162,7 +162,7 @@ def _enter(entry: os.DirEntry[str], path: str, trail: Trail) -> Trail | None:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a folder or a link to one; what the listing tells of others costs no call of the system."""
+    """Whether an entry is a folder or a link to one. Needs a system call only for links."""
     try:
         return entry.is_dir()
     except OSError as error:

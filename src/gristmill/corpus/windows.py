@@ -1,4 +1,4 @@
-"""What is in memory of a stream: a buffer that readers look for the end of a batch in, and hand on as it is."""
+"""The part of a stream that is in memory: a buffer in which readers find the end of a batch."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from numpy.typing import NDArray
 from gristmill import _core
 from gristmill.corpus.streams import Stream
 
-# Readable bytes behind the text of a buffer, so that the core may look at whole registers of it.
+# Readable bytes after the text of a buffer, so that the core may load whole registers.
 PADDING_BYTES = 64
-# How far the last separator is looked for from behind. The search from the front is thirty times faster.
+# How far to search backwards for the last separator. Searching forwards is thirty times faster per byte.
 NEAR_BYTES = 16 << 10
 
 
 class Window:
-    """The bytes of a stream from the beginning of the next batch on."""
+    """The bytes of a stream from the start of the next batch."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._buffer = np.empty(0, np.uint8)
         self._size = 0  # bytes of the buffer that were read
         self._has_ended = False
-        self.at_end = False  # what `fill` gave last is all that is left
+        self.at_end = False  # the last result of `fill` is all that is left
 
     def fill(self, num_bytes: int) -> NDArray[np.uint8]:
-        """The next `num_bytes`, or all that are left: then `at_end` is set.
+        """Return the next `num_bytes`, or all that are left, and then set `at_end`.
 
-        One byte more is read, so that the end of the stream is known when it is reached and not one batch later.
+        Reads one more byte, so that the end of the stream is detected when it is reached, not one batch later.
         """
         wanted = num_bytes + 1
         if self._size < wanted and not self._has_ended:
@@ -40,12 +40,12 @@ class Window:
         return self._buffer[: min(self._size, num_bytes)]
 
     def take(self, num_bytes: int, *, room: int) -> NDArray[np.uint8]:
-        """The buffer, of which the first `num_bytes` are the batch; what follows moves to one with `room` for a batch.
+        """Return the buffer, whose first `num_bytes` are the batch, and move the rest to a new one with `room` bytes.
 
-        The buffer is the caller's from now on: nothing is written to it again.
+        The returned buffer belongs to the caller and is not written to again.
         """
         taken = self._buffer
-        if 4 * num_bytes < len(taken):  # thousands of small files would otherwise hold a large buffer each
+        if 4 * num_bytes < len(taken):  # otherwise thousands of small files would keep a large buffer each
             taken = taken[: num_bytes + PADDING_BYTES].copy()
         size = max(self._size - num_bytes, room + 1)
         self._move_to(np.empty(size + PADDING_BYTES, np.uint8), num_bytes)
@@ -57,10 +57,10 @@ class Window:
         self._buffer = buffer
 
 
-def behind_last(text: NDArray[np.uint8], separator: bytes) -> int:
-    """The end of the last separator, 0 if there is none. Separators are found from front to back and do not overlap.
+def end_of_last(text: NDArray[np.uint8], separator: bytes) -> int:
+    """Return the end of the last separator, 0 if not found. Separators are found front to back and do not overlap.
 
-    >>> behind_last(np.frombuffer(b"a--b---c", np.uint8), b"--")
+    >>> end_of_last(np.frombuffer(b"a--b---c", np.uint8), b"--")
     6
     """
     if not overlaps_itself(separator):
@@ -72,7 +72,7 @@ def behind_last(text: NDArray[np.uint8], separator: bytes) -> int:
 
 
 def overlaps_itself(separator: bytes) -> bool:
-    """Whether the end of a separator can be the beginning of another: then the last is not found from behind.
+    """Whether two occurrences of a separator can overlap. If so, the last one cannot be found by searching backwards.
 
     >>> overlaps_itself(b"---"), overlaps_itself(b"<|endoftext|>")
     (True, False)

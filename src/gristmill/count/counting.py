@@ -1,4 +1,4 @@
-"""count: corpus -> words, on all threads. The native core does it; patterns it does not know go to worker processes."""
+"""count: corpus -> words, on all threads. The native core counts; worker processes run patterns it does not have."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 
 __all__ = ["count_words"]
 
-# What one call of the core counts: enough to keep its threads busy.
+# Text that one call of the core counts: enough to keep its threads busy.
 CALL_BYTES = 8 << 20
-# Each holds a file open and a few batches.
+# Each reader keeps a file and a few batches open.
 MAX_READERS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class CountOptions:
-    """How to count, every field checked."""
+    """The options of counting, validated."""
 
     pattern: Pattern
     special_tokens: tuple[str, ...]
@@ -69,7 +69,7 @@ class CountOptions:
         reading: ReadOptions,
         executor: Executor | str = "local",
     ) -> CountOptions:
-        """The options; counted words bring their pattern and specials along, and only the same ones may be given."""
+        """Return the validated options. Counted words have a pattern and specials, and only the same may be passed."""
         check_kernel()
         given_pattern = None if pattern is None else resolve_pattern(pattern)
         given_specials = None if special_tokens is None else check_special_tokens(special_tokens)
@@ -89,7 +89,7 @@ class CountOptions:
             check_applies(checked_reading, (), "counted words")
             if checked_executor.runs_tasks:
                 raise OptionError(
-                    f"executor={checked_executor.name!r} does not apply: the words are counted already. Leave it out."
+                    f"executor={checked_executor.name!r} does not apply: the words are already counted. Leave it out."
                 )
             given_pattern, given_specials = resolve_pattern(corpus.pattern), corpus.special_tokens
         return cls(
@@ -118,21 +118,36 @@ def count_words(
 ) -> Words:
     """Return the distinct pieces of `corpus` with their counts.
 
-    The table is the same for every number of threads. `corpus`, `pattern` and `special_tokens` may be all that
-    `train_tokenizer` takes; words that occur fewer than `min_frequency` times are left out; with a `memory_limit`
-    (bytes), counting moves sorted parts of the table to the temporary folder ($TMPDIR) and joins them at the end, with
-    the same result. `reading` says how files are read: input_format, text_field, documents, separator, on_error and
-    max_document_bytes, all of them explained at `gristmill.corpus.ReadOptions`.
+    The result does not depend on the number of threads, `memory_limit` or the executor.
 
-    `executor` says who counts: "local" (threads, the default), "processes" or "ray", or an object such as
-    `gm.Ray(address="auto", work_folder="/shared/work")`. The table is the same, byte for byte. The corpus must then be
-    files, each worker uses one thread, and `memory_limit` is that of one worker, 200 MB unless given.
+    Args:
+        corpus: As in `train_tokenizer`.
+        pattern: Pattern that cuts text into pieces; see `train_tokenizer`. Default: gpt2.
+        special_tokens: Boundaries in the text that no piece crosses. Default: `["<|endoftext|>"]`.
+        min_frequency: Drop words that occur fewer times than this.
+        memory_limit: Memory in bytes that counting may use. When it needs more, counting writes sorted parts of the
+            table to the temporary folder (`$TMPDIR`) and joins them at the end. With an executor that runs tasks, this
+            is the limit per worker. Default: no limit; 200 MB per worker.
+        num_threads: Number of threads. Default: all cores available to this process.
+        executor: Executor: "local" (threads), "processes", "ray", or an object such as
+            `gm.Ray(address="auto", work_folder="/shared/work")`. All but "local" need a corpus of files, and their
+            workers use one thread each.
+        progress: As in `train_tokenizer`.
+        **reading: How files are read: input_format, text_field, documents, separator, on_error, max_document_bytes;
+            see `gristmill.corpus.ReadOptions`.
 
-    >>> words = count_words(["low low lower"])
-    >>> words.most_common()
-    [(b'low', 1), (b' low', 1), (b' lower', 1)]
-    >>> words.count(" low"), words.num_pieces
-    (1, 3)
+    Raises:
+        OptionError: An argument is out of range, or does not apply to this corpus.
+        CorpusError: The corpus is empty, damaged or not a corpus.
+        OSError: A file or URL cannot be read, or changed while it was read.
+        MemoryLimitError: The result does not fit in `memory_limit`.
+
+    Examples:
+        >>> words = count_words(["low low lower"])
+        >>> words.most_common()
+        [(b'low', 1), (b' low', 1), (b' lower', 1)]
+        >>> words.count(" low"), words.num_pieces
+        (1, 3)
     """
     options = CountOptions.checked(
         corpus,
@@ -149,11 +164,11 @@ def count_words(
 
 
 class Counted(NamedTuple):
-    """Words, and the figures of counting them."""
+    """Words, and the profile of counting them."""
 
     words: Words
     stages: list[Stage]
-    tasks: tuple[TaskTime, ...] = ()  # where an executor ran them
+    tasks: tuple[TaskTime, ...] = ()  # if an executor ran them
 
 
 def count(
@@ -162,7 +177,7 @@ def count(
     on_progress: OnProgress | None,
     save: Callable[[Words], None] = lambda _: None,
 ) -> Counted:
-    """The words of `corpus`, at least one. `save` gets them before the job that counted them is removed."""
+    """Return the words of `corpus`, at least one. `save` receives them before the job that counted them is removed."""
     if isinstance(corpus, Words):
         words = corpus.at_least(options.min_frequency) if options.min_frequency > 1 else corpus
         counted = Counted(words, [])
@@ -202,7 +217,7 @@ def _count_corpus(
 
 
 def count_request(source: Source, options: CountOptions) -> CountRequest:
-    """What a job that counts is to do; OptionError for documents in memory, which no worker can read."""
+    """Return the request for a counting job. Raises OptionError for documents in memory, which no worker can read."""
     from gristmill.count.distributed import make_request
 
     if not isinstance(source, FoundFiles):
@@ -262,7 +277,7 @@ def _count_natively(
     )
     if isinstance(source, DocumentStream):
         call_bytes = _call_bytes(options)
-        # Half of it: a batch of texts is a call of its own, so that they are put together only once.
+        # With half of `call_bytes`, each batch is one call, so its texts are joined only once.
         _add_batches(counter, _documents(source, call_bytes), [0], call_bytes // 2, meter)
     elif reads_itself:
         counter.add_files(list(source.paths))
@@ -291,7 +306,7 @@ def _add_files(
         on_skip=lambda index, error: skipped.update({index: str(error)}),
     )
     bytes_before = [0, *accumulate(input.num_bytes for input in files.inputs)]
-    # Closed at once, whatever happens: a thread may wait for room in a queue that nobody empties any more.
+    # Close both even after an error: a thread may be waiting for room in a queue that is no longer read.
     with (
         contextlib.closing(batches),
         contextlib.closing(find_documents(batches, num_threads=options.num_threads)) as found,
@@ -302,11 +317,11 @@ def _add_files(
 def _add_batches(
     counter: Counter,
     found: Iterable[tuple[int, Batch, Spans]],
-    bytes_before: list[int],  # on the disk, of the inputs before each
+    bytes_before: list[int],  # size on disk of the inputs before each input
     call_bytes: int,
     meter: _BatchMeter | None,
 ) -> None:
-    """Count what the readers give, `call_bytes` or more at a time."""
+    """Count the batches of the readers, at least `call_bytes` per call."""
     gathered: list[Spans] = []
     num_bytes = 0
     for index, batch, spans in found:
@@ -315,7 +330,7 @@ def _add_batches(
         if num_bytes >= call_bytes:
             _add_spans(counter, gathered)
             gathered, num_bytes = [], 0
-        if meter is not None and (meter.total or not gathered):  # without a total, the core adds what it counts itself
+        if meter is not None and (meter.total or not gathered):  # without a total, the meter adds the core's own count
             meter.counted = bytes_before[index] + batch.position
     _add_spans(counter, gathered)
 
@@ -327,7 +342,7 @@ def _add_spans(counter: Counter, gathered: list[Spans]) -> None:
 
 
 class _BatchMeter:
-    """Progress over batches: the core counts each call from 0. `total` is 0 where nobody knows what is to come."""
+    """Progress over all batches, because the core counts each call from 0. `total` is 0 if unknown."""
 
     def __init__(self, on_progress: OnProgress, total: int) -> None:
         self.counted = 0
@@ -372,12 +387,15 @@ def _count_by_regex(
 
 
 def why_empty(source_bytes: int, num_words: int, min_frequency: int) -> str:
-    """Why a corpus of so many bytes and words is an EmptyCorpusError."""
+    """Return the message of the EmptyCorpusError for a corpus with this many bytes and words."""
     if num_words:
         return (
-            f"min_frequency={min_frequency} leaves none of the {num_words:,} words of the corpus. "
+            f"none of the {num_words:,} words of the corpus occurs min_frequency={min_frequency} times or more. "
             f"Pass a smaller min_frequency."
         )
     if source_bytes:
-        return f"the corpus holds special tokens only ({source_bytes:,} bytes), and no text to learn from."
-    return "the corpus is empty: 0 bytes of text. Pass files or documents that hold some."
+        return (
+            f"the corpus contains only special tokens ({source_bytes:,} bytes) and no text to learn from. "
+            f"Pass files or documents with text."
+        )
+    return "the corpus is empty: 0 bytes of text. Pass files or documents with text."

@@ -1,7 +1,7 @@
-"""Counting in parts, which any executor runs: the job, its calls, and the table at the end.
+"""Counting in parts with any executor: the job, its calls, and the table at the end.
 
-The table is byte for byte the one that `count_words` makes in one process, for every size of parts, number of
-partitions and executor. `tasks.py` has what the workers do.
+The table is identical to that of `count_words` in one process, for every size of parts, number of partitions and
+executor. `tasks.py` has the code of the workers.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from gristmill.progress import OnProgress
 KIND = "count"
 COUNT = "gristmill.count.tasks:count_part"
 MERGE = "gristmill.count.tasks:merge_runs"
-# Of a corpus that is not large: a small cluster can merge so many at the same time, and each costs a file and a task.
+# Partitions of a small corpus: a small cluster can merge this many at once, and each costs a file and a task.
 FEW_PARTITIONS = 8
 MAX_PARTITIONS = 128
 BYTES_PER_PARTITION = 16_000_000_000
-# What the driver's merger holds beside the table.
+# Memory of the driver's merger in addition to the table.
 JOIN_BYTES = 64_000_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CountRequest:
-    """What to count, how, and what it may take: the options of `count_words` that concern files."""
+    """The arguments of `count_words` for a corpus of files."""
 
     files: FoundFiles
-    options: dict[str, Any]  # JSON, all that decides the result
+    options: dict[str, Any]  # JSON; everything that affects the result
     memory_limit: int | None
 
     def job(self, part_bytes: int | None) -> Job:
-        """The job, still without parts."""
+        """Return the job without its parts."""
         num_bytes = self.files.num_bytes
         size = part_bytes or default_count_bytes(num_bytes)
         settings = {
@@ -75,11 +75,11 @@ class CountedParts(NamedTuple):
 
 
 def default_count_bytes(num_bytes: int) -> int:
-    """How large parts are when nobody says: a quarter of the corpus, or a multiple of eight of at most 256 MiB each.
+    """Return the default size of parts: a quarter of the corpus, or a multiple of eight parts of at most 256 MiB.
 
-    Larger than those of an encoding: one core counts 256 MB in 0.4 seconds, and what a part costs beside that (sorting,
-    writing and merging its words) grows with its vocabulary. On 1 GB of English, two threads of `Local` took 1.15 times
-    the CPU time of one process with parts of 256 MB, 1.3 times with 128 MB and 1.5 times with 64 MB.
+    Parts are larger than for encoding: one core counts 256 MB in 0.4 seconds, and the additional cost of a part
+    (sorting, writing and merging its words) grows with its vocabulary. On 1 GB of English, two threads of `Local` took
+    1.15 times the CPU time of one process with parts of 256 MB, 1.3 times with 128 MB and 1.5 times with 64 MB.
 
     >>> default_count_bytes(10**8), default_count_bytes(10**9), default_count_bytes(10**12)
     (64000000, 250000000, 268240344)
@@ -90,7 +90,7 @@ def default_count_bytes(num_bytes: int) -> int:
 
 
 def default_partitions(num_bytes: int, part_bytes: int) -> int:
-    """How many partitions the words of a corpus have when nobody says: as many as it has parts, and few for its size.
+    """Return the default number of partitions of the words: at most one per part, and few for the size of the corpus.
 
     >>> default_partitions(1000, 2000), default_partitions(10**9, 250_000_000), default_partitions(10**12, 256_000_000)
     (1, 4, 63)
@@ -108,7 +108,7 @@ def make_request(
     reading: dict[str, Any],
     memory_limit: int | None,
 ) -> CountRequest:
-    """What to count. Names of files become absolute: a worker may have another current folder."""
+    """Return the request. File names become absolute, because a worker may have another current folder."""
     inputs = tuple(
         dataclasses.replace(input, name=os.path.abspath(input.name)) if input.is_local else input  # noqa: PTH100
         for input in files.inputs
@@ -128,9 +128,9 @@ def count_in_parts(
     on_progress: OnProgress | None,
     save: Callable[[WordTable], None] = lambda _: None,
 ) -> CountedParts:
-    """The words of a corpus, counted by the workers of `executor`.
+    """Return the words of a corpus, counted by the workers of `executor`.
 
-    `save` gets the table; then the work folder is removed. Where `save` fails, the job stays, and can resume.
+    `save` receives the table, then the work folder is removed. If `save` fails, the job stays and can be resumed.
     """
     warn_of_slow_pattern(Pattern.from_json(request.options["pattern"]))
     watch = Watch(on_progress)
@@ -140,18 +140,18 @@ def count_in_parts(
                 workers.check_on_this_machine()
             counted = run_count(workers, opened, watch)
         save(counted.table)
-        opened.folder.remove()  # after the workers have ended: the copy of a slow task may still write
+        opened.folder.remove()  # after the workers have ended, because the copy of a slow task may still write
     return counted._replace(tasks=tuple(watch.tasks))
 
 
 @contextlib.contextmanager
 def open_count_job(request: CountRequest, executor: Executor) -> Iterator[OpenJob]:
-    """The job in its folder; without a work folder, in a temporary one that ends with the block."""
+    """Open the job in its work folder, or in a temporary folder that is removed at the end of the block."""
     job = request.job(executor.part_bytes)
     with contextlib.ExitStack() as stack:
         default = ""
         if executor.work_folder is None:
-            # After Ctrl-C, a thread may still write while the folder is removed, which is then no error.
+            # After Ctrl-C, a thread may still write while the folder is removed. That is not an error.
             temporary = tempfile.TemporaryDirectory(prefix="gristmill-", ignore_cleanup_errors=True)
             default = f"{stack.enter_context(temporary)}/{KIND}"
         location = job_location(job, work_folder=executor.work_folder, default=default)
@@ -159,7 +159,7 @@ def open_count_job(request: CountRequest, executor: Executor) -> Iterator[OpenJo
 
 
 def make_parts(job: Job, files: FoundFiles) -> list[Any]:
-    """The parts of a new job, as `Job.parts` has them."""
+    """Return the parts of a new job, in the form of `Job.parts`."""
     plan = CountPlan.from_job(job, files)
     parts = cut_into_parts(files, plan.reading, part_bytes=job.settings["part_bytes"], cutting=_cutting(plan))
     return [part_to_json(part) for part in parts]
@@ -174,7 +174,7 @@ def _cutting(plan: CountPlan) -> Cutting:
 
 
 def count_calls(job: Job, location: str) -> list[Call]:
-    """The calls of stage "count": one for each part, of about so many bytes as its share of its inputs."""
+    """Return the calls of stage "count", one per part. The size of a part is its approximate share of its inputs."""
     num_stretches = Counter(stretch[0] for part in job.parts for stretch in part)
     sizes = [
         sum(int(job.inputs[stretch[0]]["num_bytes"]) // num_stretches[stretch[0]] for stretch in part)
@@ -184,14 +184,14 @@ def count_calls(job: Job, location: str) -> list[Call]:
 
 
 def merge_calls(job: Job, location: str, num_bytes: Sequence[int] | None = None) -> list[Call]:
-    """The calls of stage "merge": one for each partition, of so many bytes."""
+    """Return the calls of stage "merge", one per partition. `num_bytes` are the sizes of the partitions."""
     num_partitions = job.settings["num_partitions"]
     sizes = num_bytes or [0] * num_partitions
     return [Call("merge", MERGE, location, number, size) for number, size in enumerate(sizes)]
 
 
 def run_count(workers: Workers, opened: OpenJob, watch: Watch) -> CountedParts:
-    """Run all tasks of a job that are not done yet, and make the table."""
+    """Run all unfinished tasks of a job, and return the table."""
     job, folder = opened.job, opened.folder
 
     def count_stage(_: list[Outcome]) -> list[Call]:
@@ -224,7 +224,7 @@ def _partition_bytes(outcomes: Iterable[Outcome], num_partitions: int) -> list[i
 
 
 def read_results(folder: WorkFolder, stage: str, number: int) -> list[Done]:
-    """What the `number` tasks of a stage have made; DamagedPartError for the first that is not done."""
+    """Return the results of the `number` tasks of a stage. Raises DamagedPartError for the first unfinished one."""
     found = []
     for task in (f"{stage}-{index:05d}" for index in range(number)):
         done = read_done(folder, task)
@@ -235,9 +235,9 @@ def read_results(folder: WorkFolder, stage: str, number: int) -> list[Done]:
 
 
 def finish_count(folder: WorkFolder, counted: Sequence[Done], merged: Sequence[Done]) -> CountedParts:
-    """The table of all words, from the results of the tasks of both stages.
+    """Return the table of all words from the results of both stages.
 
-    DamagedPartError, with the task to run again, for a file that is not what was written.
+    Raises DamagedPartError, with the task to run again, if a file is not what the task wrote.
     """
     began = time.perf_counter()
     plan = open_plan(folder)

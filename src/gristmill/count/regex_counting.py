@@ -1,8 +1,8 @@
-"""count, for patterns without a native matcher: worker processes, started once, count with the `regex` module.
+"""Count words with patterns without a native matcher: worker processes, started once, use the `regex` module.
 
-Documents are cut at special tokens only: nothing is known about a user's expression, so the end of a document is the
-only place where no piece can cross. A document must fit in memory, and one document keeps one worker busy. Plain text
-files are read by the workers themselves; all others by the readers of `gristmill.corpus`, in this process.
+Text is cut only at special tokens: a user's expression may match across any other position. A document must fit in
+memory, and one worker counts it. Workers read plain text files themselves; the readers of `gristmill.corpus` read all
+others in this process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TASK_BYTES = 4 << 20
 BLOCK_BYTES = 1 << 20
 # Workers are much slower than readers.
 MAX_READERS = 2
-# What an entry of the table of words costs in Python, beside the bytes of the word.
+# Memory of an entry of the table of words in Python, without the bytes of the word.
 ENTRY_BYTES = 250
 
 
@@ -47,7 +47,7 @@ def count_by_regex(
     memory_limit: int | None,
     on_progress: OnProgress | None,
 ) -> WordTable:
-    """The words of `source` under any regular expression: the same table for every number of workers."""
+    """Return the words of `source` with any regular expression. The result does not depend on the number of workers."""
     specials = Specials(special_tokens)
     if isinstance(source, FoundFiles) and are_plain_texts(source, reading):
         tasks, total = _tasks_of_files(source, specials, reading.max_document_bytes), source.num_bytes
@@ -66,7 +66,7 @@ def count_batches_by_regex(
     memory_limit: int | None,
     on_progress: OnProgress | None,
 ) -> WordTable:
-    """The words of one part of a corpus, counted by one worker."""
+    """Return the words of one part of a corpus, counted by one worker."""
     tasks = _tasks_of_batches(batches, Specials(special_tokens))
     return _count(tasks, regex, 1, memory_limit, on_progress, 0)
 
@@ -98,7 +98,7 @@ def _count(
             if memory_limit is not None and table_bytes > memory_limit:
                 raise MemoryLimitError(
                     f"memory_limit={memory_limit} is too small: the {len(words):,} words of the first {done:,} bytes "
-                    f"need more, and only native patterns can move words to the disk. Pass a larger memory_limit."
+                    f"need more, and only native patterns can spill words to disk. Pass a larger memory_limit."
                 )
             if on_progress is not None:
                 on_progress("count", done, total)
@@ -108,7 +108,7 @@ def _count(
 def _count_tasks(
     tasks: Iterable[Task], pool: WorkerPool, num_workers: int
 ) -> Generator[tuple[int, Counts], None, None]:
-    """(position in the corpus, words) of each task, in order; a few tasks more than workers are under way."""
+    """Yield (position in the corpus, words) of each task, in order. A few more tasks than workers are in progress."""
 
     def ask(task: Task) -> tuple[int, Counts]:
         return task.position + task.num_bytes, pool.ask(*task.pack())
@@ -117,7 +117,7 @@ def _count_tasks(
 
 
 class Specials:
-    """Finds special tokens: the leftmost, then the longest."""
+    """Finds special tokens: the leftmost first, then the longest."""
 
     def __init__(self, special_tokens: Iterable[str]) -> None:
         longest_first = sorted((special.encode() for special in special_tokens), key=len, reverse=True)
@@ -126,23 +126,24 @@ class Specials:
         self.regex = re.compile(b"|".join(map(re.escape, longest_first)) or b"(?!)")
 
     def find_in(self, text: bytes, begin: int = 0, end: int = sys.maxsize) -> Iterator[tuple[int, int]]:
-        """(start, end) of each special in `text[begin:end]`."""
+        """Yield (start, end) of each special token in `text[begin:end]`."""
         return (match.span() for match in self.regex.finditer(text, begin, end))
 
     @property
     def cutting(self) -> Cutting:
-        """Where those who plan may cut a document: after a special that is one whatever stands before."""
+        """Where a planner may cut a document: after a special token that is one whatever precedes it."""
         return Cutting(self.last_certain_cut, 2 * self.longest)
 
     def last_certain_cut(self, text: Buffer, start: int) -> int:
-        """The end, after `start`, of a special that is one whatever stands before and after `text`; 0 if none is.
+        """Return the end, after `start`, of a special token that is one whatever surrounds `text`; 0 if not found.
 
-        One that begins inside another may be no special, so only those count that none before reaches into.
+        A match that begins inside another one may not be a special token, so only matches count that no earlier one
+        overlaps.
         """
         cut = 0
         data = bytes(text)
         at = max(0, start - 2 * self.longest)
-        reached = at + self.longest - 1  # how far the specials that begin before `at` may reach
+        reached = at + self.longest - 1  # the furthest end of a special token that begins before `at`
         while (match := self.regex.search(data, at)) is not None:
             begin, end = match.span()
             if begin + self.longest > len(data):
@@ -153,22 +154,22 @@ class Specials:
         return cut
 
     def last_cut(self, text: Buffer) -> int:
-        """The end of the last special in `text` that stays one whatever follows; 0 if there is none."""
+        """Return the end of the last special token in `text` that is one whatever follows; 0 if not found."""
         cut = 0
         data = bytes(text)
         for start, end in self.find_in(data):
-            if start + self.longest <= len(data):  # not the beginning of a longer one
+            if start + self.longest <= len(data):  # it cannot be the beginning of a longer special token
                 cut = end
         return cut
 
     def find_in_file(self, file: BinaryIO) -> Iterator[tuple[int, int]]:
-        """(start, end) of each special in `file`, of which no more than a block is in memory."""
+        """Yield (start, end) of each special token in `file`. At most about a block is in memory."""
         data, position, at_end = b"", 0, False
         while not at_end:
             block = file.read(BLOCK_BYTES)
             at_end = not block
             data += block
-            # What starts in the last bytes may be the beginning of a longer special: left for the next block.
+            # A match in the last bytes may be the beginning of a longer special token, so it waits for the next block.
             limit = len(data) if at_end else max(0, len(data) - self.longest + 1)
             done = limit
             for start, end in self.find_in(data):
@@ -180,7 +181,7 @@ class Specials:
 
 
 def _between(specials: Iterable[tuple[int, int]], begin: int, size: int) -> Iterator[tuple[int, int]]:
-    """(start, end) of the documents of a text from `begin` on, given those of its specials."""
+    """Yield (start, end) of the documents of a text from `begin` on, which are separated by `specials`."""
     for start, end in specials:
         yield begin, start
         begin = end
@@ -196,7 +197,7 @@ def _tasks_of_inputs(
 
 
 def _tasks_of_batches(batches: Iterable[Batch], specials: Specials) -> Generator[Task, None, None]:
-    """A task for every batch."""
+    """Yield a task for every batch."""
     position = number = 0
     for batch in batches:
         spans = batch.spans()
@@ -212,7 +213,7 @@ def _tasks_of_batches(batches: Iterable[Batch], specials: Specials) -> Generator
         for start, stop in zip((spans.begins - offset).tolist(), (spans.ends - offset).tolist(), strict=True):
             inside = list(_between(specials.find_in(data, start, stop), start, stop))
             documents += inside
-            # Positions are those of the text alone, as the native counter has them: they depend on no batch.
+            # Positions count only text, as in the native counter, so they do not depend on the batches.
             starts += [num_bytes + begin - start for begin, _ in inside]
             numbers += [number] * len(inside)
             number += 1
@@ -231,8 +232,9 @@ def _tasks_of_files(source: FoundFiles, specials: Specials, max_document_bytes: 
                 if end - start > max_document_bytes:
                     raise CorpusError(
                         f"{path}: the document at byte {start:,} has {end - start:,} bytes, more than "
-                        f"max_document_bytes={max_document_bytes}: a pattern without a native matcher needs it "
-                        f"whole in memory. Pass a larger one, or name what separates documents in special_tokens."
+                        f"max_document_bytes={max_document_bytes}. A pattern without a native matcher needs the whole "
+                        f"document in memory. Pass a larger max_document_bytes, or add the separator of documents to "
+                        f"special_tokens."
                     )
                 if documents and end - documents[0][0] > TASK_BYTES:
                     yield _file_task(position, path, signature, documents)

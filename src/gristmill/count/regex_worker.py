@@ -1,4 +1,4 @@
-"""What a worker process of `regex_counting` does: it counts the pieces of documents."""
+"""The code of a worker process of `regex_counting`, which counts the pieces of documents."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from gristmill.errors import InputChangedError
 from gristmill.pretokenize.pieces import to_bytes
 from gristmill.pretokenize.worker import cut_within_time
 
-# word -> (count, corpus position of its first occurrence), in the order of first occurrence
+# word -> (count, position of its first occurrence in the corpus), in order of first occurrence
 Counts = dict[bytes, tuple[int, int]]
 Signature = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A stretch of the corpus and the documents in it."""
+    """A span of the corpus and the documents in it."""
 
-    position: int  # of the stretch in the corpus
+    position: int  # of the span in the corpus
     num_bytes: int  # of text
-    documents: list[tuple[int, int]]  # (start, end) in the stretch
-    data: bytes | None  # the stretch itself; None for one that lies in a file
-    starts: list[int]  # of the documents in the text of the stretch, which separators are no part of
-    numbers: list[int] = field(default_factory=list)  # which item of the iterable each document is from
+    documents: list[tuple[int, int]]  # (start, end) in the span
+    data: bytes | None  # the text of the span; None if it is in a file
+    starts: list[int]  # start of each document in the text of the span, which does not include separators
+    numbers: list[int] = field(default_factory=list)  # index of each document's item in the iterable
     path: str = ""
-    offset: int = 0  # of the stretch in the file
+    offset: int = 0  # of the span in the file
     signature: Signature | None = None
 
     def pack(self) -> tuple[Any, ...]:
-        """The task as plain values; `Task(*values)` is the way back."""
+        """Return the task as plain values. `Task(*values)` restores it."""
         return astuple(self)
 
     def name_of(self, i: int) -> str:
-        """Document i, for messages."""
+        """Return the description of document i, for messages."""
         if self.data is not None:
             return f"document {self.numbers[i]} of the corpus"
         start, end = self.documents[i]
@@ -46,7 +46,7 @@ class Task:
 
 
 def count_words(task: Task, regex: str) -> Counts:
-    """The words of the documents of a task."""
+    """Return the words of the documents of a task."""
     data = _read(task) if task.data is None else task.data
     counts: Counter[str] = Counter()
     firsts: dict[str, int] = {}
@@ -62,7 +62,7 @@ def count_words(task: Task, regex: str) -> Counts:
 
 
 def signature_of(status: os.stat_result) -> Signature:
-    """What differs when a file was written to or replaced."""
+    """Return values that change when a file is written to or replaced."""
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
@@ -71,10 +71,10 @@ def _read(task: Task) -> bytes:
         file.seek(task.offset)
         data = file.read(task.num_bytes)
         if signature_of(os.fstat(file.fileno())) != task.signature:
-            raise InputChangedError(f"{task.path}: changed while it was read. Train again when it is complete.")
+            raise InputChangedError(f"{task.path}: changed while it was read. Run again when the file is complete.")
     return data
 
 
 def serve(regex: str) -> Callable[..., Counts]:
-    """The function that answers requests: a packed task -> its words."""
+    """Return the function that answers requests: a packed task -> its words."""
     return lambda *task: count_words(Task(*task), regex)

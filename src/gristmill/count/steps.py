@@ -1,6 +1,6 @@
 """Counting in steps that the caller runs: plan, then tasks in any order and on any machine, then finish.
 
-`gristmill task` is made of this, for Slurm and other programs that start processes themselves.
+`gristmill task` uses it for Slurm and other schedulers that start the processes.
 
     planned = plan_count("tales/*.txt", executor=Local(work_folder="work"))
     …  # `perform` each of `count_calls`, then each of `merge_calls`, on any machine
@@ -31,12 +31,12 @@ NUM_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class PlannedCount:
-    """A job that is written down."""
+    """A job whose plan is stored in a work folder."""
 
     location: str  # of the work folder
     num_parts: int
     num_partitions: int
-    is_resumed: bool  # it was there already; tasks that are done are not done again
+    is_resumed: bool  # the job already existed; finished tasks do not run again
 
 
 def plan_count(
@@ -49,12 +49,12 @@ def plan_count(
     memory_limit: int | None = None,
     **reading: Unpack[ReadOptions],
 ) -> PlannedCount:
-    """Write down the job of `count_words` with these arguments, and run none of its tasks.
+    """Store the plan of `count_words` with these arguments, without running its tasks.
 
-    executor: only its `work_folder`, which must be given, and `part_bytes` matter here.
+    executor: only its `work_folder`, which is required, and `part_bytes` are used.
     """
     if isinstance(corpus, Words):
-        raise OptionError("the corpus is counted words, which need no tasks. Pass the files to count.")
+        raise OptionError("the corpus is a table of counted words. Pass the files to count.")
     options = CountOptions.checked(
         corpus,
         pattern=pattern,
@@ -80,9 +80,9 @@ def finish_count_job(
     executor: Executor | str = "local",
     progress: ProgressOption = "auto",
 ) -> Counted:
-    """Merge what is left, hand the words to `save`, and remove the job, all of whose parts are counted.
+    """Run the remaining merge tasks of a job whose parts are all counted, pass the words to `save`, remove the job.
 
-    FormatError names parts that are not: nothing is counted here. Where `save` fails, the job stays.
+    Raises FormatError with the numbers of the parts that are not counted. If `save` fails, the job stays.
     """
     chosen = check_executor(executor)
     with reopen_job(location) as opened:
@@ -105,6 +105,6 @@ def _refuse_missing(folder: WorkFolder, job: Job) -> None:
     if missing:
         some = ", ".join(map(str, missing[:NUM_SHOWN])) + ", …" * (len(missing) > NUM_SHOWN)
         raise FormatError(
-            f"{folder.location}: {len(missing):,} of {len(job.parts):,} parts are not counted yet: {some}. Run them "
-            f"first."
+            f"{folder.location}: {len(missing):,} of {len(job.parts):,} parts are not counted yet: {some}. Run their "
+            f"tasks first."
         )

@@ -1,25 +1,25 @@
-"""The tasks of a job that counts words: each reads its input from the work folder and leaves one file there.
+"""The tasks of a job that counts words. Each reads its input from the work folder and writes one file there.
 
-| task | reads | makes |
+| task | reads | writes |
 |---|---|---|
-| `count-NNNNN` | part N of the corpus | `count-NNNNN.runs`: its words in sorted runs, one for each partition |
-| `merge-NNNNN` | run N of all parts | `merge-NNNNN.words`: the words of partition N, in the order of first occurrence |
+| `count-NNNNN` | part N of the corpus | `count-NNNNN.runs`: its words in sorted runs, one per partition |
+| `merge-NNNNN` | run N of all parts | `merge-NNNNN.words`: the words of partition N, in order of first occurrence |
 
-Runs are sorted by the XXH64 of the words (seed 0). Of n partitions, a word belongs to number XXH64 * n // 2^64, on
-every machine, so what is one word in two parts meets in one merge. Positions in `count-NNNNN.runs` are relative to the
-part, those in `merge-NNNNN.words` to the corpus. Words that are too rare are left out only there, where their count is
+Runs are sorted by the XXH64 of the words (seed 0). With n partitions, a word belongs to partition XXH64 * n // 2^64 on
+every machine, so equal words of different parts are merged together. Positions in `count-NNNNN.runs` are relative to
+the part, those in `merge-NNNNN.words` to the corpus. Rare words are dropped only in the merge, where their count is
 complete.
 
-A record of both files, all numbers little-endian:
+A record of both files, with little-endian numbers:
 
-    u64 × 2  the word. Up to 7 bytes: the bytes in text order, then the length in the top byte of the first number, and
-             0. Up to 15 bytes: the same over both numbers, the length in the top byte of the second. More: 0, and
+    u64 × 2  the word. Up to 7 bytes: the bytes in text order with the length in the top byte of the first number, then
+             0. Up to 15 bytes: the same over both numbers, with the length in the top byte of the second. More: 0, and
              2^63 + the length
     u64      its count
     u64      the position of its first occurrence
-    u8 × n   the bytes of a word that has more than 15
+    u8 × n   the bytes of a word with more than 15 bytes
 
-The `.ok` file says where each run ends, its checksum, and how many words and bytes of words it has (`pack_runs`).
+The `.ok` file has the end of each run, its checksum, and its numbers of words and bytes of words (`pack_runs`).
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from gristmill.executors.job import JOB_FILE, Job
 from gristmill.executors.work_folder import DamagedPartError, FileEntry, WorkFolder
 from gristmill.pretokenize.patterns import Pattern
 
-# Of the counter of one worker: the interpreter, and Ray's threads, take as much again.
+# Memory for the counter of one worker. The interpreter and Ray's threads take as much again.
 MEMORY_BYTES = 200_000_000
-# Runs that are read at once: each is an open file with a buffer of 64 KB.
+# Runs that are read at once. Each is an open file with a buffer of 64 KB.
 MAX_FAN_IN = 128
 
 
 @dataclass(frozen=True, slots=True)
 class CountPlan:
-    """A job that counts, as its workers need it."""
+    """A counting job in the form that its workers need."""
 
     files: FoundFiles
     parts: tuple[Any, ...]
@@ -68,7 +68,7 @@ class CountPlan:
 
     @classmethod
     def from_job(cls, job: Job, files: FoundFiles) -> CountPlan:
-        """What a job says about these files."""
+        """Return the plan of a job for these files."""
         options, settings = job.options, job.settings
         return cls(
             files=files,
@@ -83,11 +83,11 @@ class CountPlan:
 
     @property
     def memory_bytes(self) -> int:
-        """What a native counter or merger may use."""
+        """Memory limit of a native counter or merger."""
         return self.memory_limit or MEMORY_BYTES
 
     def make_counter(self, check: Check | None = None) -> Counter:
-        """The native counter of one worker; the pattern must be one that it knows."""
+        """Return the native counter of one worker. The pattern must be native."""
         return Counter(
             pattern=str(self.pattern),
             special_tokens=[special.encode() for special in self.special_tokens],
@@ -100,9 +100,9 @@ class CountPlan:
 
 
 class RunPlace(NamedTuple):
-    """One run of a file, and what it must be."""
+    """One run of a file, with its checksum and size."""
 
-    task: str  # that has written it
+    task: str  # the task that wrote it
     begin: int
     end: int
     checksum: int
@@ -122,7 +122,7 @@ def count_part(folder: WorkFolder, number: int, check: Check) -> Done:
 
 
 def merge_runs(folder: WorkFolder, number: int, check: Check) -> Done:
-    """Merge the runs of one partition; DamagedPartError, which has the part counted again, for one that is damaged."""
+    """Merge the runs of one partition. A damaged run raises DamagedPartError, so that its part is counted again."""
     plan = open_plan(folder)
     runs = _runs_of_partition(folder, plan, number)
     merger = RunMerger(
@@ -138,7 +138,7 @@ def merge_runs(folder: WorkFolder, number: int, check: Check) -> Done:
 
 @contextlib.contextmanager
 def added_runs(folder: WorkFolder, merger: RunMerger, runs: Iterable[tuple[RunPlace, int]]) -> Iterator[None]:
-    """Add (run, what to add to its positions) of any number of runs to a merger, of which few are open at a time."""
+    """Add any number of runs, each with an offset for its positions, to a merger. Few are open at a time."""
     waiting = (run for run in runs if run[0].begin < run[0].end)
     group = list(islice(waiting, MAX_FAN_IN))
     while True:
@@ -166,7 +166,7 @@ def _add_run(folder: WorkFolder, merger: RunMerger, files: contextlib.ExitStack,
 
 
 def file_of(task: str) -> str:
-    """The file that a task makes.
+    """Return the name of the file that a task writes.
 
     >>> file_of("merge-00003")
     'merge-00003.words'
@@ -175,12 +175,12 @@ def file_of(task: str) -> str:
 
 
 def open_plan(folder: WorkFolder) -> CountPlan:
-    """The job of a folder; the second task of a process has it already."""
+    """Return the plan of the job in a folder, which is cached for the next task of the process."""
     return _read_plan(_ByLocation(folder), folder.read(JOB_FILE))
 
 
 class _ByLocation:
-    """A folder as a key of a cache."""
+    """A folder as the key of a cache."""
 
     def __init__(self, folder: WorkFolder) -> None:
         self.folder = folder
@@ -199,7 +199,7 @@ def _read_plan(key: _ByLocation, job_file: bytes) -> CountPlan:
 
 
 class _Output:
-    """A file that is written from its beginning to its end, and its checksum."""
+    """A file that is written sequentially, and its checksum."""
 
     def __init__(self, name: str, write: Callable[[bytes], object]) -> None:
         self._name, self._write = name, write
@@ -246,7 +246,7 @@ def _file_ranges(files: FoundFiles, part: Part) -> list[tuple[str, int, int, int
     for stretch in part:
         input = files.inputs[stretch.input]
         end = input.num_bytes if stretch.end is None else stretch.end
-        assert input.modified_ns is not None  # a file of this machine
+        assert input.modified_ns is not None  # always known for a local file
         ranges.append((input.name, stretch.begin, end, input.num_bytes, input.modified_ns))
     return ranges
 
@@ -272,7 +272,7 @@ def _count_by_regex(
 
 
 def _batches(plan: CountPlan, part: Part, cut: Cut, skipped: dict[int, str]) -> Generator[Batch, None, None]:
-    """The batches of a part; `skipped` gets why inputs were left out, by their index."""
+    """Yield the batches of a part. `skipped` receives the reasons for skipped inputs, by index."""
 
     def on_skip(index: int, error: Exception) -> None:
         skipped[index] = str(error)
@@ -283,7 +283,7 @@ def _batches(plan: CountPlan, part: Part, cut: Cut, skipped: dict[int, str]) -> 
 
 
 def _runs_of_partition(folder: WorkFolder, plan: CountPlan, partition: int) -> list[tuple[RunPlace, int]]:
-    """Run `partition` of each part, and where in the corpus the part begins."""
+    """Return run `partition` of each part, with the position of the part in the corpus."""
     runs = []
     base = 0
     for number in range(len(plan.parts)):
@@ -297,12 +297,12 @@ def _runs_of_partition(folder: WorkFolder, plan: CountPlan, partition: int) -> l
 
 
 def pack_runs(numbers: NDArray[np.uint64]) -> str:
-    """(end, checksum, num_words, num_bytes) of each run, as base64: a list of numbers would take five times as much."""
+    """Return (end, checksum, num_words, num_bytes) of each run as base64, a fifth of the size of a list."""
     return b64encode(numbers.astype("<u8").tobytes()).decode()
 
 
 def unpack_run(task: str, packed: str, partition: int) -> RunPlace:
-    """One run of a task.
+    """Return one run of a task.
 
     >>> unpack_run("count-00007", pack_runs(np.array([32, 5, 1, 3, 64, 6, 1, 4], np.uint64)), 1)
     RunPlace(task='count-00007', begin=32, end=64, checksum=6, num_words=1, num_bytes=4)
@@ -313,7 +313,7 @@ def unpack_run(task: str, packed: str, partition: int) -> RunPlace:
 
 
 def run_sizes(packed: str) -> NDArray[np.int64]:
-    """The size of each run of a task, in bytes.
+    """Return the size of each run of a task, in bytes.
 
     >>> run_sizes(pack_runs(np.array([32, 5, 1, 3, 96, 6, 1, 4], np.uint64))).tolist()
     [32, 64]

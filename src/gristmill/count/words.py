@@ -1,14 +1,14 @@
-r"""words: the distinct pieces of a corpus with their counts; what `count_words` gives and training takes.
+r"""`Words`: the distinct pieces of a corpus with their counts. `count_words` returns it, and training accepts it.
 
-Counting is most of the work on a large corpus. Do it once, save the table, add tables of several parts, and train as
-many vocabularies from it as you like:
+Counting is most of the work on a large corpus. Count once, save the table, add the tables of several parts, and train
+any number of vocabularies from the result:
 
 >>> a = Words.from_counts({"low": 5, "lower": 2})
 >>> b = Words.from_counts({"newest": 6, "low": 1})
 >>> (a + b).most_common(2)
 [(b'low', 6), (b'newest', 6)]
 
-The file (`.gmw`), all numbers little-endian:
+The file format (`.gmw`), with little-endian numbers:
 
     8 bytes    b"GMWORDS\n"
     u32        version, 1
@@ -16,13 +16,13 @@ The file (`.gmw`), all numbers little-endian:
     header     JSON in UTF-8: {"pattern": {"name", "regex"}, "special_tokens": [text, …],
                "num_words": n, "num_bytes": m, "source_bytes": s}
     u64 × n    counts
-    u64 × n    positions in the corpus of the first occurrences, ascending
-    u64 × n+1  offsets of the words in what follows
-    u8  × m    the words, end to end
-    32 bytes   SHA-256 of all that comes before
+    u64 × n    positions of the first occurrences in the corpus, ascending
+    u64 × n+1  offsets of the words in the next section
+    u8  × m    the words, one after the other
+    32 bytes   SHA-256 of everything before it
 
-Nothing in it is trusted: sizes are checked against the size of the file before anything is read, and the checksum, the
-order and the distinctness of the words before the table exists.
+The reader does not trust the file. It checks the sizes against the size of the file before it reads on, and the
+checksum, the order and the distinctness of the words before it builds the table.
 """
 
 from __future__ import annotations
@@ -58,10 +58,25 @@ READ_ITEMS = 1 << 20
 
 
 class Words:
-    """Words with their counts, in the order of their first occurrence, and the pattern and specials behind them."""
+    """Words (distinct pieces) with their counts, in order of first occurrence.
+
+    Create one with `count_words`, `Words.from_counts` or `Words.load`. `len(words)` is the number of distinct words,
+    `b" low" in words` tests for one, iteration yields them, and `a + b` adds the tables of two corpora.
+
+    Examples:
+        >>> words = Words.from_counts({"low": 5, "lower": 2}) + Words.from_counts({"newest": 6, "low": 1})
+        >>> len(words), words.num_pieces, words.count("low")
+        (3, 14, 6)
+    """
 
     def __init__(self, table: WordTable, *, pattern: Pattern, special_tokens: tuple[str, ...]) -> None:
-        """Wrap a native table; users call `count_words`, `Words.from_counts` or `Words.load`."""
+        """Wrap a native table.
+
+        Args:
+            table: The table of the core.
+            pattern: Pattern that cut the pieces.
+            special_tokens: Special tokens that were boundaries.
+        """
         self._table = table
         self._pattern = pattern
         self._special_tokens = special_tokens
@@ -70,23 +85,35 @@ class Words:
     def from_counts(
         cls, counts: Mapping[Any, int], *, pattern: str = "gpt2", special_tokens: Iterable[str] = DEFAULT_SPECIAL_TOKENS
     ) -> Words:
-        """Words that were counted elsewhere: a mapping from `str` or `bytes` to how often it occurs.
+        """Return the words of a mapping from `str` or `bytes` to counts, such as one counted by another program.
 
-        Each key is one word as it stands; `pattern` is not applied to it, it is what the trained tokenizer will cut
-        with. The order of the mapping is taken as the order of first occurrence.
+        Each key is one word: the pattern is not applied to it. The order of the mapping is taken as the order of first
+        occurrence.
 
-        >>> list(Words.from_counts({"b": 2, "a": 3}).items())
-        [(b'b', 2), (b'a', 3)]
+        Args:
+            counts: Count of each word.
+            pattern: Pattern of the tokenizer that will be trained.
+            special_tokens: Special tokens of the tokenizer that will be trained.
+
+        Raises:
+            CorpusError: A word is empty or counted twice, or a count is not an integer from 1 to 2^63 - 1.
+            CountOverflowError: The sum of the counts exceeds 2^63 - 1.
+            OptionError: `pattern` or `special_tokens` is not valid.
+            TypeError: A key is neither `str` nor `bytes`.
+
+        Examples:
+            >>> list(Words.from_counts({"b": 2, "a": 3}).items())
+            [(b'b', 2), (b'a', 3)]
         """
         words: dict[bytes, int] = {}
         for key, count in counts.items():
             word = as_utf8(key, f"the word {key!r}")
             if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= MAX_COUNT:
-                raise CorpusError(f"the count of {key!r} is {count!r}. Pass whole numbers from 1 to 2^63 - 1.")
+                raise CorpusError(f"the count of {key!r} is {count!r}. Pass integers from 1 to 2^63 - 1.")
             if not word:
-                raise CorpusError("an empty word has a count, but no piece is ever empty. Leave it out.")
+                raise CorpusError("the counts contain an empty word, but a piece is never empty. Remove it.")
             if word in words:
-                raise CorpusError(f"{word!r} is counted twice, as str and as bytes. Add the two counts up.")
+                raise CorpusError(f"{word!r} is counted twice, as str and as bytes. Add the two counts.")
             words[word] = int(count)
         num_bytes = min(sum(len(word) * count for word, count in words.items()), MAX_COUNT)
         table = build_table(words, num_bytes=num_bytes)
@@ -94,51 +121,67 @@ class Words:
 
     @property
     def table(self) -> WordTable:
-        """The table as the core has it: what merges are learned from."""
+        """The native table that merges are learned from."""
         return self._table
 
     @property
     def pattern(self) -> str:
-        """The pattern that cut the pieces: its name, or the regular expression of one without a name."""
+        """Pattern that cut the pieces: its name, or the regular expression of a pattern without a name."""
         return str(self._pattern)
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        """The special tokens that were boundaries."""
+        """Special tokens that were boundaries."""
         return self._special_tokens
 
     @property
     def num_pieces(self) -> int:
-        """The number of pieces: all counts added up."""
+        """Number of pieces: the sum of all counts."""
         return self._table.total
 
     @property
     def total(self) -> int:
-        """Deprecated: the old name of `num_pieces`."""
-        warn_user("Words.total is now called Words.num_pieces.", DeprecationWarning)
+        """Deprecated name of `num_pieces`."""
+        warn_user("Words.total is deprecated. Use Words.num_pieces.", DeprecationWarning)
         return self.num_pieces
 
     @property
     def source_bytes(self) -> int:
-        """The bytes of corpus behind the table."""
+        """Size in bytes of the corpus that was counted."""
         return self._table.source_bytes
 
     def __len__(self) -> int:
-        """The number of distinct words."""
+        """Return the number of distinct words."""
         return len(self._table)
 
     def __iter__(self) -> Iterator[bytes]:
-        """The words, in the order of their first occurrence."""
+        """Yield the words in order of first occurrence."""
         data, offsets = self._table.data.tobytes(), self._table.offsets.tolist()
         for i in range(len(self)):
             yield data[offsets[i] : offsets[i + 1]]
 
     def items(self) -> Iterator[tuple[bytes, int]]:
-        """(word, count), in the order of their first occurrence."""
+        """Return an iterator over (word, count), in order of first occurrence.
+
+        Examples:
+            >>> list(Words.from_counts({"b": 2, "a": 3}).items())
+            [(b'b', 2), (b'a', 3)]
+        """
         return zip(self, self._table.counts.tolist(), strict=True)
 
     def most_common(self, n: int | None = None) -> list[tuple[bytes, int]]:
-        """The `n` words with the highest counts, the earlier one first among equals; all of them for None."""
+        """Return the `n` words with the highest counts. Words with equal counts are in order of first occurrence.
+
+        Args:
+            n: Number of words. None: all of them.
+
+        Raises:
+            TypeError: `n` is neither an int nor None.
+
+        Examples:
+            >>> Words.from_counts({"low": 5, "lower": 2, "newest": 6}).most_common(2)
+            [(b'newest', 6), (b'low', 5)]
+        """
         counts = self._table.counts
         order = np.argsort(-counts.astype(np.int64), kind="stable")[:n]
         data, offsets = self._table.data, self._table.offsets
@@ -149,10 +192,18 @@ class Words:
         return dict(self.items())
 
     def count(self, word: str | bytes) -> int:
-        """How often `word` occurs; 0 for one that does not.
+        """Return the count of `word`; 0 if it does not occur.
 
-        >>> Words.from_counts({"low": 5}).count("high")
-        0
+        Args:
+            word: The word as `str` or `bytes`.
+
+        Raises:
+            TextError: `word` is a `str` with lone surrogates.
+            TypeError: `word` is neither `str` nor `bytes`.
+
+        Examples:
+            >>> Words.from_counts({"low": 5}).count("high")
+            0
         """
         return self._count_of.get(as_utf8(word, "the word"), 0)
 
@@ -161,9 +212,10 @@ class Words:
         return isinstance(word, str | bytes) and as_utf8(word, "the word") in self._count_of
 
     def __add__(self, other: Words) -> Words:
-        """The words of both corpora, `other` read after `self`; both must have the same pattern and specials.
+        """Return the words of both corpora, as if `other` were read after `self`.
 
-        `CountOverflowError` when all counts together would pass 2^63 - 1.
+        Both must have the same pattern and special tokens. Raises CountOverflowError if the sum of the counts exceeds
+        2^63 - 1.
         """
         if not isinstance(other, Words):
             return NotImplemented
@@ -179,10 +231,17 @@ class Words:
         return self._with(self._table.joined(other._table))
 
     def at_least(self, min_frequency: int) -> Words:
-        """The words that occur at least `min_frequency` times.
+        """Return the words that occur at least `min_frequency` times.
 
-        >>> list(Words.from_counts({"low": 5, "high": 1}).at_least(2))
-        [b'low']
+        Args:
+            min_frequency: Smallest count to keep.
+
+        Raises:
+            OptionError: `min_frequency` is less than 1.
+
+        Examples:
+            >>> list(Words.from_counts({"low": 5, "high": 1}).at_least(2))
+            [b'low']
         """
         return self._with(self._table.at_least(check_min_frequency(min_frequency)))
 
@@ -190,7 +249,7 @@ class Words:
         return Words(table, pattern=self._pattern, special_tokens=self._special_tokens)
 
     def __eq__(self, other: object) -> bool:
-        """Same words, counts, order, pattern and specials."""
+        """Whether words, counts, order, pattern and special tokens are equal."""
         if not isinstance(other, Words):
             return NotImplemented
         return (
@@ -200,7 +259,7 @@ class Words:
             and np.array_equal(self._table.data, other._table.data)
         )
 
-    __hash__ = None  # type: ignore[assignment]  # as a dict: too large to be a key
+    __hash__ = None  # type: ignore[assignment]  # not hashable, like a dict
 
     def __reduce__(self) -> tuple[Any, ...]:
         table = self._table
@@ -211,13 +270,13 @@ class Words:
         return f"<Words: {len(self):,} distinct, {self.num_pieces:,} pieces, pattern {shortened(self.pattern)!r}>"
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """Return the HTML that notebooks show."""
         specials = ", ".join(repr(shortened(special)) for special in self.special_tokens[:3])
         words = ", ".join(f"{shortened(word.decode('utf-8', 'replace'))!r} {n:,}" for word, n in self.most_common(5))
         rows = [
             ("distinct words", f"{len(self):,}"),
             ("pieces", f"{self.num_pieces:,}"),
-            ("bytes of the corpus", f"{self.source_bytes:,}"),
+            ("corpus bytes", f"{self.source_bytes:,}"),
             ("most common", words or "none"),
             ("special tokens", specials + ", …" * (len(self.special_tokens) > 3) or "none"),
             ("pattern", shortened(self.pattern)),
@@ -225,7 +284,24 @@ class Words:
         return html_table("Words", rows)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
-        """Write the table to `path`; an existing file is replaced whole or not at all."""
+        """Write the table to `path`.
+
+        The write is atomic: an existing file is replaced completely or not at all.
+
+        Args:
+            path: Path of the file to write, such as "corpus.gmw".
+            overwrite: Replace an existing file.
+
+        Raises:
+            FileExistsError: The file exists and `overwrite` is False.
+            OSError: The file cannot be written.
+
+        Examples:
+            ```python
+            words.save("corpus.gmw")
+            words = gm.Words.load("corpus.gmw")
+            ```
+        """
         header = {
             "pattern": self._pattern.to_json(),
             "special_tokens": list(self._special_tokens),
@@ -249,7 +325,20 @@ class Words:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Words:
-        """The table that `save` wrote to `path`; `WordsFormatError` for a file that is not whole or not one."""
+        """Return the table that `save` wrote to `path`.
+
+        Args:
+            path: Path of the file.
+
+        Raises:
+            WordsFormatError: The file is damaged, or not a table of words.
+            OSError: The file cannot be read.
+
+        Examples:
+            ```python
+            tok = gm.train_tokenizer(gm.Words.load("corpus.gmw"), vocab_size=32_000)
+            ```
+        """
         with Path(path).open("rb") as file:
             try:
                 return cls._read(file, os.fstat(file.fileno()).st_size)
@@ -265,9 +354,9 @@ class Words:
             raise WordsFormatError(f"it starts with {start[:8]!r} instead of {MAGIC!r}")
         _, version, header_bytes = _START.unpack(start)
         if version != VERSION:
-            raise WordsFormatError(f"it has version {version}, and this Gristmill reads version {VERSION}")
+            raise WordsFormatError(f"its format version is {version}, but this Gristmill reads version {VERSION}")
         if header_bytes > min(MAX_HEADER_BYTES, file_bytes):
-            raise WordsFormatError(f"its header is said to have {header_bytes} bytes")
+            raise WordsFormatError(f"it claims a header of {header_bytes} bytes, which is too long")
         text = file.read(header_bytes)
         header = json.loads(text)
         num_words, num_bytes, source_bytes = (
@@ -275,14 +364,14 @@ class Words:
         )
         expected = _START.size + header_bytes + 8 * (3 * num_words + 1) + num_bytes + _CHECKSUM_BYTES
         if file_bytes != expected:
-            raise WordsFormatError(f"it has {file_bytes} bytes, and {num_words} words need {expected}")
+            raise WordsFormatError(f"it has {file_bytes} bytes, but its {num_words} words need {expected} bytes")
         checksum = hashlib.sha256(start + text)
         counts, firsts, offsets, data = (
             _read_array(file, dtype, length, checksum)
             for dtype, length in (("<u8", num_words), ("<u8", num_words), ("<u8", num_words + 1), ("u1", num_bytes))
         )
         if file.read(_CHECKSUM_BYTES) != checksum.digest():
-            raise WordsFormatError("its checksum does not fit: a byte was changed")
+            raise WordsFormatError("its checksum does not match its content")
         pattern = Pattern.from_json(header["pattern"])
         special_tokens = check_special_tokens(header["special_tokens"])
         table = WordTable.from_arrays(data, offsets, counts, firsts, source_bytes)
@@ -290,14 +379,12 @@ class Words:
 
 
 def build_table(words: Mapping[bytes, int], *, num_bytes: int, firsts: NDArray[np.uint64] | None = None) -> WordTable:
-    """The native table of `words`, which are in the order of their first occurrence.
+    """Return the native table of `words`, which are in order of first occurrence.
 
-    Without `firsts`, each word is taken to follow the one before it, as in a corpus that starts with the list of them.
+    Without `firsts`, the first occurrences are assumed to follow one another directly.
     """
     if sum(words.values()) > MAX_COUNT:
-        raise CountOverflowError(
-            "the counts of all words together pass 2^63 - 1. Divide the counts by a common factor."
-        )
+        raise CountOverflowError("the sum of all counts exceeds 2^63 - 1. Divide the counts by a common factor.")
     lengths = np.fromiter((len(word) for word in words), np.uint64, len(words))
     offsets = np.zeros(len(words) + 1, np.uint64)
     np.cumsum(lengths, out=offsets[1:])
@@ -332,5 +419,5 @@ def _read_array(file: BinaryIO, dtype: str, length: int, checksum: Any) -> NDArr
         part = array[start : start + READ_ITEMS]
         data = file.read(part.nbytes)
         checksum.update(data)
-        part[:] = np.frombuffer(data, dtype)  # ValueError when the file ended early
+        part[:] = np.frombuffer(data, dtype)  # raises ValueError if the file is truncated
     return array.astype(dtype.lstrip("<"), copy=False)

@@ -1,7 +1,7 @@
-"""encode, for texts that come in chunks: the ids of the whole text in bounded memory, wherever the chunks end.
+"""Encode a text that arrives in chunks: the ids of the whole text in bounded memory, wherever the chunks end.
 
-Chunks are gathered until there is a block worth encoding. A block is encoded up to its last *cut*, a place where the
-text may be cut in two whatever follows; what comes after it waits for the next chunks.
+Chunks are collected into blocks. A block is encoded up to its last *cut*, a position where the text may be cut whatever
+follows. The rest of the block waits for the next chunks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Ids = TypeVar("Ids")
 
 
 def as_blocks(chunks: Iterable[str | bytes]) -> Iterator[bytes]:
-    """The bytes of the chunks, small ones together and large ones in parts; a `str` or `bytes` is one chunk."""
+    """Yield the chunks as blocks of bytes. Joins small chunks, divides large ones; a `str` or `bytes` is one chunk."""
     if isinstance(chunks, str | bytes):
         chunks = [chunks]
     elif not isinstance(chunks, Iterable):
@@ -53,19 +53,19 @@ def encode_chunks(
     encode: Callable[[bytes, Any], Ids],
     block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[Ids]:
-    """The ids of the blocks joined, some at a time. `ForgedSpecial` has the position in the whole text.
+    """Yield the ids of the joined blocks. The position in a `ForgedSpecial` is that in the whole text.
 
-    encode: the ids of a text under the rule, of at least `block_bytes` but for the last.
+    encode: function from a text and the rule to ids. All texts but the last have at least `block_bytes` bytes.
     """
-    position = 0  # of `text` in the whole
-    text = b""  # what is not yet encoded
-    searched = 0  # how far `text` was searched for a cut in vain
-    arrived: list[bytes] = []  # what follows `text`
+    position = 0  # of `text` in the whole text
+    text = b""  # not yet encoded
+    searched = 0  # `text` has no cut before this position
+    arrived: list[bytes] = []  # blocks that follow `text`
     num_arrived = 0
     for block in blocks:
         arrived.append(block)
         num_arrived += len(block)
-        # A text without any cut is joined and searched when it has doubled, so each byte is looked at a few times only.
+        # A text without a cut is joined and searched again only when it has doubled, so the total cost stays linear.
         if num_arrived < max(len(text), block_bytes):
             continue
         text = b"".join([text, *arrived])
@@ -86,7 +86,7 @@ def encode_chunks(
 
 @contextmanager
 def _placed_at(position: int) -> Iterator[None]:
-    """Add `position`, where the text of the block begins, to that of a `ForgedSpecial`."""
+    """Add `position`, the start of the block, to the position in a `ForgedSpecial`."""
     try:
         yield
     except _core.ForgedSpecial as error:

@@ -1,4 +1,4 @@
-"""Columns of texts: what pandas, polars, pyarrow, NumPy and Hugging Face hold them in; none of these is imported."""
+"""Columns of texts from pandas, polars, pyarrow, NumPy and Hugging Face, without importing these libraries."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["as_rows", "check_no_table"]
 
 
 def as_rows(rows: Any, name: str, *, of: str) -> list[Any]:
-    """The entries of a list, of a column of a table, or of any other iterable, as a list.
+    """Return the entries of a list, a table column or any other iterable, as a list.
 
-    name: that of the argument; of: what its entries are, for the message.
+    name: the name of the argument; of: what its entries must be, for messages.
 
     >>> as_rows(("a", "b"), "texts", of="str or bytes")
     ['a', 'b']
@@ -21,7 +21,7 @@ def as_rows(rows: Any, name: str, *, of: str) -> list[Any]:
     if isinstance(rows, str | bytes):
         raise TypeError(f"{name} is one {type(rows).__name__}. Pass a list: [text].")
     check_no_table(rows, name)
-    # Arrays of pyarrow iterate over scalars of its own; those of NumPy, over str of its own.
+    # Iterating over a pyarrow array gives pyarrow scalars, and over a NumPy array np.str_ objects.
     for method in ("to_pylist", "tolist", "to_list"):
         if callable(convert := getattr(rows, method, None)) and isinstance(listed := convert(), list):
             return listed
@@ -31,13 +31,13 @@ def as_rows(rows: Any, name: str, *, of: str) -> list[Any]:
 
 
 def check_no_table(rows: Any, name: str) -> None:
-    """Raise for a table or a mapping: iterating over one gives the names of its columns, or whole rows."""
+    """Raise for a table or a mapping, because iterating over it gives column names or whole rows."""
     columns = _columns(rows)
     if columns is None:
         return
     kind = type(rows).__name__
     if not columns:
-        raise TypeError(f"{name} is a {kind} without columns. Pass one column, or a list.")
+        raise TypeError(f"{name} is a {kind} without columns. Pass a column, or a list.")
     shown = ", ".join(map(repr, columns[:5])) + ", …" * (len(columns) > 5)
     what = "keys" if isinstance(rows, Mapping) else "columns"
     chosen = "text" if "text" in columns else columns[0]
@@ -45,10 +45,10 @@ def check_no_table(rows: Any, name: str) -> None:
 
 
 def _columns(rows: Any) -> list[Any] | None:
-    """The names of the columns of a table; None for what is not a table."""
+    """Return the column names of a table; None for anything else."""
     if isinstance(rows, Mapping):
         return list(rows)
-    names = getattr(getattr(rows, "dtype", None), "names", None)  # a structured array of NumPy
+    names = getattr(getattr(rows, "dtype", None), "names", None)  # a structured NumPy array
     for attribute in ("column_names", "columns"):  # Hugging Face and pyarrow; pandas and polars
         names = getattr(rows, attribute, None) if names is None else names
     return None if names is None or callable(names) else list(names)

@@ -1,4 +1,4 @@
-"""encode, for a file of text that may be compressed: unpacked while it is read, as training does it."""
+"""Encode a compressed text file, decompressed while it is read."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from gristmill.encode.encoder import Encoder
 from gristmill.errors import CorpusError, DamagedInputError
 from gristmill.progress import OnProgress
 
-# What is unpacked at a time: enough text for several threads.
+# Text decompressed at a time: enough for several threads.
 BLOCK_BYTES = 8 << 20
 
 
 def find_compression(path: str) -> str:
-    """How the text in a file is compressed, by its suffix as in a corpus: "gz", "zst" or "" for not at all.
+    """Return the compression of a text file by its suffix, as in a corpus: "gz", "zst" or "" for none.
 
-    `CorpusError` for a file whose bytes are not text.
+    Raises CorpusError if the suffix is that of a file that is not text.
 
     >>> find_compression("tales.txt.gz"), find_compression("tales.ZST"), find_compression("tales.txt")
     ('gz', 'zst', '')
@@ -38,7 +38,9 @@ def find_compression(path: str) -> str:
     if compression:
         suffix = os.path.splitext(stem)[1]  # noqa: PTH122
     if suffix in PACKED_SUFFIXES:
-        raise CorpusError(f"{path}: a {suffix} file is not plain text, and only .gz and .zst are unpacked. Unpack it.")
+        raise CorpusError(
+            f"{path}: a {suffix} file is not plain text, and only .gz and .zst are decompressed. Decompress it first."
+        )
     for reader in READERS.values():
         if not reader.may_be_compressed and suffix in (*reader.suffixes, *reader.asked_suffixes):
             raise CorpusError(
@@ -56,9 +58,9 @@ def encode_compressed(
     num_threads: int,
     on_progress: OnProgress | None,
 ) -> NDArray[Any]:
-    """The ids of the text in a compressed file, in memory for them and a few blocks; progress is in bytes of the file.
+    """Return the ids of the text in a compressed file. Memory holds the ids and a few blocks of text.
 
-    The errors of a damaged file are those of a corpus; nothing is returned of it.
+    Progress is in compressed bytes. A damaged file raises the same errors as in a corpus.
     """
     status = Path(path).stat()
     input = Input(path, "text", compression, status.st_size, status.st_mtime_ns)
@@ -84,7 +86,7 @@ def _blocks_of(stream: Stream) -> Iterator[bytes]:
 
 @contextmanager
 def _without_advice_to_skip() -> Iterator[None]:
-    """A single file has no on_error to pass."""
+    """Remove the advice to pass on_error from errors, because `encode_file` has no such argument."""
     try:
         yield
     except DamagedInputError as error:

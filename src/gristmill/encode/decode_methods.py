@@ -23,13 +23,25 @@ class DecodeMethods(HasEncoder):
     def decode(self, ids: Ids, *, errors: str = "replace", skip_special: bool = False) -> str:
         r"""Return the text of `ids`.
 
-        Tokens are bytes, and a few of them may be only a part of a character: `errors` says what becomes of that, as in
-        `bytes.decode`. `decode_bytes` loses nothing. With `skip_special`, special tokens are left out.
+        Tokens are bytes, and a token may be part of a character. If `ids` do not form valid UTF-8, `errors` decides
+        what happens; `decode_bytes` returns the exact bytes.
 
-        >>> from gristmill import Tokenizer
-        >>> tok = Tokenizer([])
-        >>> tok.decode(tok.encode("é")), tok.decode(tok.encode("é")[:1])
-        ('é', '\ufffd')
+        Args:
+            ids: Ids as an iterable or an integer array.
+            errors: What to do with invalid UTF-8, as in `bytes.decode`: "replace", "strict", "ignore", …
+            skip_special: Omit special tokens from the text.
+
+        Raises:
+            UnknownTokenError: No token has this id.
+            OptionError: `errors` is unknown.
+            UnicodeDecodeError: The bytes are not valid UTF-8 and `errors` is "strict".
+            TypeError: `ids` are not integers.
+
+        Examples:
+            >>> from gristmill import Tokenizer
+            >>> tok = Tokenizer([])
+            >>> tok.decode(tok.encode("é")), tok.decode(tok.encode("é")[:1])
+            ('é', '\ufffd')
         """
         if errors != "replace":
             check_errors(errors)
@@ -38,7 +50,20 @@ class DecodeMethods(HasEncoder):
         return self.decode_bytes(ids).decode("utf-8", errors)
 
     def decode_bytes(self, ids: Ids) -> bytes:
-        """Return the bytes of `ids`; `UnknownTokenError` (a `KeyError`) for an id that no token has."""
+        """Return the bytes of `ids`.
+
+        Args:
+            ids: Ids as an iterable or an integer array.
+
+        Raises:
+            UnknownTokenError: No token has this id. It is also a `KeyError`.
+            TypeError: `ids` are not integers.
+
+        Examples:
+            >>> from gristmill import Tokenizer
+            >>> Tokenizer([(b"a", b"a")]).decode_bytes([256, 98])
+            b'aab'
+        """
         return self._decode(ids, "ids")
 
     def decode_batch(
@@ -46,10 +71,22 @@ class DecodeMethods(HasEncoder):
     ) -> list[str]:
         """Return the text of each row of ids.
 
-        >>> from gristmill import Tokenizer
-        >>> tok = Tokenizer([(b"a", b"a")])
-        >>> tok.decode_batch(tok.encode_batch(["aa", "", "aab"]))
-        ['aa', '', 'aab']
+        Args:
+            batch: A `Ragged`, or an iterable of rows of ids.
+            errors: What to do with invalid UTF-8, as in `decode`.
+            skip_special: Omit special tokens from the texts.
+
+        Raises:
+            UnknownTokenError: No token has this id.
+            OptionError: `errors` is unknown.
+            UnicodeDecodeError: The bytes of a row are not valid UTF-8 and `errors` is "strict".
+            TypeError: `batch` is not made of rows of integers.
+
+        Examples:
+            >>> from gristmill import Tokenizer
+            >>> tok = Tokenizer([(b"a", b"a")])
+            >>> tok.decode_batch(tok.encode_batch(["aa", "", "aab"]))
+            ['aa', '', 'aab']
         """
         check_errors(errors)
         check_no_table(batch, "batch")
@@ -63,28 +100,43 @@ class DecodeMethods(HasEncoder):
         return texts
 
     def stream_decoder(self, *, errors: str = "replace") -> StreamDecoder:
-        """Return a decoder for ids that come one by one: it gives text as soon as its characters are complete.
+        """Return a decoder for ids that arrive one at a time. It returns each character as soon as it is complete.
 
-        >>> from gristmill import Tokenizer
-        >>> tok = Tokenizer([])
-        >>> decoder = tok.stream_decoder()
-        >>> [decoder.push(id) for id in tok.encode("né")], decoder.finish()
-        (['n', '', 'é'], '')
+        Args:
+            errors: What to do with invalid UTF-8, as in `decode`.
+
+        Raises:
+            OptionError: `errors` is unknown.
+
+        Examples:
+            >>> from gristmill import Tokenizer
+            >>> tok = Tokenizer([])
+            >>> decoder = tok.stream_decoder()
+            >>> [decoder.push(id) for id in tok.encode("né")], decoder.finish()
+            (['n', '', 'é'], '')
         """
         return StreamDecoder(self.decode_bytes, check_errors(errors))
 
     def token_bytes(self, id: int) -> bytes:
-        """The bytes of one token, special or not.
+        """Return the bytes of one token, special or not.
 
-        >>> from gristmill import Tokenizer
-        >>> tok = Tokenizer([(b"l", b"o")])
-        >>> tok.token_bytes(256)
-        b'lo'
+        Args:
+            id: The id of the token.
+
+        Raises:
+            UnknownTokenError: No token has this id.
+            TypeError: `id` is not an integer.
+
+        Examples:
+            >>> from gristmill import Tokenizer
+            >>> tok = Tokenizer([(b"l", b"o")])
+            >>> tok.token_bytes(256)
+            b'lo'
         """
         return self.decode_bytes([id])
 
     def _decode(self, ids: Ids, name: str) -> bytes:
-        if type(ids) is list:  # the quick way; what fails is looked at more closely below
+        if type(ids) is list:  # the fast path; the code below finds the reason if it fails
             try:
                 return self._encoder.decode_list(ids)
             except (KeyError, TypeError, ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""`DocumentEncoder`: the documents of a corpus -> ids, on many threads at once; what `encode_corpus` uses."""
+"""`DocumentEncoder`: documents of a corpus -> ids, on many threads. `encode_corpus` uses it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gristmill.encode.encoder import Encoder
 
 
 class DocumentEncoder:
-    """Encodes stretches of a buffer, each with an end-of-text id after or before it.
+    """Encodes spans of a buffer, each with an end-of-text id after or before it.
 
-    Any number of threads may call `encode` at once. Use it in a `with` block: its end ends worker processes.
+    Several threads may call `encode` at once. Use it in a `with` block, which stops the worker processes at its end.
     """
 
     def __init__(
@@ -33,9 +33,9 @@ class DocumentEncoder:
         self._rule, self._end_of_text, self._before = rule, end_of_text, before
         self._encoder = encoder.for_threads(num_threads)
         self._cancellation = _core.Cancellation()
-        # Where readers may cut a document that is too long to be held whole; None: nowhere.
+        # Where readers may cut a document that is too long to keep in memory. None: nowhere.
         self.cut: Cut = (lambda text: encoder.last_cut(text, 0, rule)) if encoder.may_cut else None
-        # The same for those who plan; `special_tokens` are all that the rule may know.
+        # The same, for planning the parts of a job. `special_tokens` are all special tokens of the tokenizer.
         self.cutting: Cutting | None = None
         if encoder.may_cut:
             self.cutting = Cutting.of(lambda text, start: encoder.last_cut(text, start, rule), special_tokens)
@@ -47,7 +47,7 @@ class DocumentEncoder:
         self._encoder.close()
 
     def encode(self, spans: Spans) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """The ids of all documents end to end, and where each one's ids end."""
+        """Return the ids of all documents, one after the other, and the end of each document in them."""
         return self._encoder.encode_documents(
             spans.text,
             spans.begins,
@@ -61,6 +61,6 @@ class DocumentEncoder:
         )
 
     def cancel(self) -> None:
-        """End what other threads are encoding: they raise InterruptedError or WorkerError, soon."""
+        """Make the calls of other threads stop soon, with InterruptedError or WorkerError."""
         self._cancellation.cancel()
         self._encoder.stop()

@@ -1,6 +1,6 @@
-"""BPE-dropout: merges skipped at random, so that a model sees a word cut in many ways.
+"""BPE-dropout: skip merges at random, so that a model sees several tokenizations of a word.
 
-Each merge that could be made is skipped with a probability, anew in every step. The same seed gives the same ids.
+In every step, each possible merge is skipped with the given probability. The same seed gives the same ids.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gristmill.errors import OptionError
 
 
 def check_dropout(dropout: Any) -> float:
-    """`dropout`, if it is a probability."""
+    """Return `dropout` as a float if it is from 0 to 1."""
     try:
         if isinstance(dropout, str | bytes):
             raise TypeError
@@ -22,12 +22,12 @@ def check_dropout(dropout: Any) -> float:
     except (TypeError, ValueError):
         raise OptionError(f"dropout={dropout!r} is a {type(dropout).__name__}. Pass a number from 0 to 1.") from None
     if not 0 <= probability <= 1:
-        raise OptionError(f"dropout={dropout!r} is no probability. Pass a number from 0 to 1.")
+        raise OptionError(f"dropout={dropout!r} is out of range. Pass a number from 0 to 1.")
     return probability
 
 
 def check_seed(seed: Any) -> int:
-    """`seed`, or one that nobody has had before for None."""
+    """Return `seed`, or a fresh random seed if None."""
     if seed is None:
         return int.from_bytes(os.urandom(8), "little")
     try:
@@ -42,6 +42,6 @@ def check_seed(seed: Any) -> int:
 
 
 def seed_of_text(seed: int, index: int) -> int:
-    """The seed of text number `index` of a batch: it has the same ids whatever stands beside it."""
+    """Return the seed of text number `index` of a batch. It does not depend on the other texts."""
     digest = hashlib.blake2b(f"{seed}:{index}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little")

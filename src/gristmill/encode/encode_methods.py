@@ -28,12 +28,12 @@ from gristmill.progress import ProgressOption, open_progress
 
 Text = str | bytes
 
-# Less text is encoded before a second thread has started.
+# A shorter text is encoded before a second thread has started.
 PARALLEL_BYTES = 1 << 18
 
 
 class EncodeMethods(DecodeMethods):
-    """The methods of `Tokenizer` that take text. Its docstring says what their common arguments are."""
+    """The methods of `Tokenizer` that take text."""
 
     def encode(
         self,
@@ -46,18 +46,33 @@ class EncodeMethods(DecodeMethods):
     ) -> list[int]:
         """Return the ids of `text`.
 
-        With `dropout`, each merge is skipped with this probability, the same ones for the same `seed`.
+        A special token in `text` is plain text unless `allowed_special` names it.
 
-        >>> from gristmill import Tokenizer
-        >>> tok = Tokenizer([(b"a", b"a")], special_tokens=["<|end|>"])
-        >>> tok.encode("aab")
-        [256, 98]
-        >>> tok.encode("aab<|end|>", allowed_special={"<|end|>"})
-        [256, 98, 257]
-        >>> len(tok.encode("<|end|>"))
-        7
+        Args:
+            text: The text to encode.
+            allowed_special: Special tokens that become their ids, or "all".
+            disallowed_special: Special tokens that raise an error if they occur in `text`, or "all" for all that are
+                not allowed.
+            dropout: Probability of skipping each merge (BPE-dropout), from 0 to 1.
+            seed: Seed of the dropout: the same seed gives the same ids. Default: a fresh random seed.
+
+        Raises:
+            SpecialTokenError: A disallowed special token occurs in `text`, or an argument names an unknown one.
+            OptionError: `dropout` or `seed` is out of range.
+            TextError: `text` is a `str` with lone surrogates.
+            TypeError: `text` is neither `str` nor `bytes`.
+
+        Examples:
+            >>> from gristmill import Tokenizer
+            >>> tok = Tokenizer([(b"a", b"a")], special_tokens=["<|end|>"])
+            >>> tok.encode("aab")
+            [256, 98]
+            >>> tok.encode("aab<|end|>", allowed_special={"<|end|>"})
+            [256, 98, 257]
+            >>> len(tok.encode("<|end|>"))
+            7
         """
-        # A short text takes half a microsecond in the core: what is done here is what a chat program waits for.
+        # The core encodes a short text in half a microsecond, so the code here decides the latency of a chat program.
         if allowed_special is NONE and disallowed_special is NONE:
             rule = self._default_rule
         else:
@@ -71,7 +86,20 @@ class EncodeMethods(DecodeMethods):
             raise self._explained(error, [text]) from None
 
     def encode_ordinary(self, text: Text) -> list[int]:
-        """Return the ids of `text`, all of it plain text: `encode` without options, as tiktoken names it."""
+        """Return the ids of `text` as plain text, special tokens included. Same as `encode(text)`; tiktoken's name.
+
+        Args:
+            text: The text to encode.
+
+        Raises:
+            TextError: `text` is a `str` with lone surrogates.
+            TypeError: `text` is neither `str` nor `bytes`.
+
+        Examples:
+            >>> from gristmill import Tokenizer
+            >>> Tokenizer([(b"a", b"a")]).encode_ordinary("aab")
+            [256, 98]
+        """
         try:
             return self._encoder.encode(text, self._default_rule)
         except (TypeError, ValueError) as error:
@@ -86,11 +114,28 @@ class EncodeMethods(DecodeMethods):
         dtype: DTypeLike | None = None,
         num_threads: int | None = None,
     ) -> NDArray[Any]:
-        """Return the ids of `text` as an array: what `encode` gives, faster for long texts and on several threads.
+        """Return the ids of `text` as an array.
 
-        >>> from gristmill import Tokenizer
-        >>> Tokenizer([(b"a", b"a")]).encode_array("aab")
-        array([256,  98], dtype=uint16)
+        The ids are those of `encode`. For long texts this is faster, and it uses several threads.
+
+        Args:
+            text: The text to encode.
+            allowed_special: Special tokens that become their ids, or "all".
+            disallowed_special: Special tokens that raise an error if they occur in `text`, or "all" for all that are
+                not allowed.
+            dtype: Integer type of the array. Default: uint16 if it can represent all ids, otherwise uint32.
+            num_threads: Number of threads. Default: all available cores for long texts, one thread for short texts.
+
+        Raises:
+            SpecialTokenError: A disallowed special token occurs in `text`, or an argument names an unknown one.
+            OptionError: `dtype` cannot represent all ids, or `num_threads` is out of range.
+            TextError: `text` is a `str` with lone surrogates.
+            TypeError: `text` is neither `str` nor `bytes`.
+
+        Examples:
+            >>> from gristmill import Tokenizer
+            >>> Tokenizer([(b"a", b"a")]).encode_array("aab")
+            array([256,  98], dtype=uint16)
         """
         kind = check_dtype(dtype, self.vocab_size)
         rule = self._rules.rule(allowed_special, disallowed_special)
@@ -146,16 +191,33 @@ class EncodeMethods(DecodeMethods):
     ) -> Ragged | list[list[int]]:
         """Return the ids of many texts as two flat arrays (`Ragged`), or as lists.
 
-        texts: any iterable, a column of a table among them: a Series of pandas or polars, an array of pyarrow or NumPy.
-        max_tokens: at most so many ids a text; `truncate` says at which side the others are cut off.
-        dropout, seed: as in `encode`; the ids of a text depend on its place in the batch, not on its neighbours.
+        Args:
+            texts: Any iterable of texts, such as a list, a pandas or polars Series, or a pyarrow or NumPy array.
+            allowed_special: Special tokens that become their ids, or "all".
+            disallowed_special: Special tokens that raise an error if they occur in a text, or "all" for all that are
+                not allowed.
+            dtype: Integer type of the ids. Default: uint16 if it can represent all ids, otherwise uint32.
+            num_threads: Number of threads. Default: all available cores for large batches, one thread for small ones.
+            max_tokens: Maximum number of ids per text. Default: no limit.
+            truncate: Side at which a text with more than `max_tokens` ids is cut: "right" or "left".
+            as_lists: Return a list of lists instead of a `Ragged`.
+            dropout: Probability of skipping each merge, as in `encode`. Runs on one thread.
+            seed: Seed of the dropout. The ids of a text depend on the seed and on its index in the batch, not on the
+                other texts.
 
-        >>> from gristmill import Tokenizer
-        >>> rows = Tokenizer([(b"a", b"a")]).encode_batch(["aa", "", "aab"])
-        >>> rows.ids, rows.offsets.tolist()
-        (array([256, 256,  98], dtype=uint16), [0, 1, 1, 3])
-        >>> rows.padded(0)[0].tolist()
-        [[256, 0], [0, 0], [256, 98]]
+        Raises:
+            SpecialTokenError: A disallowed special token occurs in a text, or an argument names an unknown one.
+            OptionError: An argument is out of range.
+            TextError: A text is a `str` with lone surrogates.
+            TypeError: `texts` is a table or a single text, or one of its entries is missing or not a text.
+
+        Examples:
+            >>> from gristmill import Tokenizer
+            >>> rows = Tokenizer([(b"a", b"a")]).encode_batch(["aa", "", "aab"])
+            >>> rows.ids, rows.offsets.tolist()
+            (array([256, 256,  98], dtype=uint16), [0, 1, 1, 3])
+            >>> rows.padded(0)[0].tolist()
+            [[256, 0], [0, 0], [256, 98]]
         """
         kind = check_dtype(dtype, self.vocab_size)
         rule = self._rules.rule(allowed_special, disallowed_special)
@@ -188,15 +250,27 @@ class EncodeMethods(DecodeMethods):
     def encode_iterable(
         self, chunks: Iterable[Text], *, allowed_special: Specials = NONE, disallowed_special: Specials = NONE
     ) -> Iterator[int]:
-        """Return the ids of all chunks joined, one by one, while the chunks are being read; no thread is started.
+        """Return an iterator over the ids of the joined chunks that reads the chunks as needed. Starts no thread.
 
-        They are those of the whole text wherever the chunks end, be it inside a character or a special. Some 16 KB are
-        held in memory, and the stretch since the last place where the text may be cut, which is as a rule the last
-        space; with a pattern that has no native matcher, the document since the last allowed special.
+        The ids are those of the whole text, even if a chunk ends inside a character or a special token. Memory use is
+        about 16 KB plus the text since the last position where it may be cut, usually the last space. With a pattern
+        that has no native matcher, it is the document since the last allowed special token.
 
-        >>> from gristmill import Tokenizer
-        >>> list(Tokenizer([(b"a", b"a")]).encode_iterable(["a", "ab"]))
-        [256, 98]
+        Args:
+            chunks: Consecutive parts of one text.
+            allowed_special: Special tokens that become their ids, or "all".
+            disallowed_special: Special tokens that raise an error if they occur in the text, or "all" for all that are
+                not allowed.
+
+        Raises:
+            SpecialTokenError: A disallowed special token occurs in the text, or an argument names an unknown one.
+            TextError: A chunk is a `str` with lone surrogates.
+            TypeError: `chunks` is a table or a single text, or a chunk is neither `str` nor `bytes`.
+
+        Examples:
+            >>> from gristmill import Tokenizer
+            >>> list(Tokenizer([(b"a", b"a")]).encode_iterable(["a", "ab"]))
+            [256, 98]
         """
         rule = self._rules.rule(allowed_special, disallowed_special)
         check_no_table(chunks, "chunks")
@@ -212,14 +286,26 @@ class EncodeMethods(DecodeMethods):
     def encode_with_offsets(
         self, text: Text, *, allowed_special: Specials = NONE, disallowed_special: Specials = NONE
     ) -> Offsets:
-        """Return the ids of `text` and where each token stands in it, in bytes and in characters.
+        """Return the ids of `text` and the position of each token in it, in bytes and in characters.
 
-        A token may be a part of a character, or end in the middle of one: its span of characters holds all of it. A
-        byte that is not valid UTF-8 is one character.
+        A token may begin or end inside a character. Its character span then includes the whole character. A byte that
+        is not valid UTF-8 counts as one character.
 
-        >>> from gristmill import Tokenizer
-        >>> Tokenizer([(b"a", b"a")]).encode_with_offsets("aaé").char_spans.tolist()
-        [[0, 2], [2, 3], [2, 3]]
+        Args:
+            text: The text to encode.
+            allowed_special: Special tokens that become their ids, or "all".
+            disallowed_special: Special tokens that raise an error if they occur in `text`, or "all" for all that are
+                not allowed.
+
+        Raises:
+            SpecialTokenError: A disallowed special token occurs in `text`, or an argument names an unknown one.
+            TextError: `text` is a `str` with lone surrogates.
+            TypeError: `text` is neither `str` nor `bytes`.
+
+        Examples:
+            >>> from gristmill import Tokenizer
+            >>> Tokenizer([(b"a", b"a")]).encode_with_offsets("aaé").char_spans.tolist()
+            [[0, 2], [2, 3], [2, 3]]
         """
         ids = self.encode_array(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
         return find_offsets(text, ids, self._token_lengths)
@@ -234,11 +320,31 @@ class EncodeMethods(DecodeMethods):
         num_threads: int | None = None,
         progress: ProgressOption = None,
     ) -> NDArray[Any]:
-        """Return the ids of the file at `path`: those of its text, as `encode_array` gives them.
+        """Return the ids of the text in the file at `path`, as an array.
 
-        A file whose name ends in .gz or .zst is unpacked while it is read, as in training; progress is then in bytes of
-        the compressed file. Any other is taken as it is, JSON Lines too; for tables such as Parquet there is
+        A file whose name ends in .gz or .zst is decompressed while it is read; progress is then in compressed bytes.
+        Any other file is encoded as plain text, including JSON Lines. For Parquet and other tables, use
         `encode_corpus`.
+
+        Args:
+            path: Path of a local file.
+            allowed_special: Special tokens that become their ids, or "all".
+            disallowed_special: Special tokens that raise an error if they occur in the file, or "all" for all that are
+                not allowed.
+            dtype: Integer type of the array. Default: uint16 if it can represent all ids, otherwise uint32.
+            num_threads: Number of threads. Default: all cores available to this process.
+            progress: As in `train_tokenizer`; silent by default.
+
+        Raises:
+            OSError: The file cannot be read, or changed while it was read.
+            CorpusError: The compressed data are damaged, or `path` is a pipe or device.
+            SpecialTokenError: A disallowed special token occurs in the file, or an argument names an unknown one.
+            OptionError: `dtype` cannot represent all ids, or `num_threads` is out of range.
+
+        Examples:
+            ```python
+            ids = tok.encode_file("corpus.txt.zst", allowed_special="all")
+            ```
         """
         if not isinstance(path, str | os.PathLike):
             raise TypeError(f"path is of type {type(path).__name__}. Pass a str or a Path.")
@@ -266,13 +372,34 @@ class EncodeMethods(DecodeMethods):
         before: bool = False,
         num_threads: int | None = None,
     ) -> DocumentEncoder:
-        """Return what encodes the documents of a corpus, for so many threads at once, each with an end-of-text id.
+        """Return an encoder for batches of documents that adds an end-of-text id to each. `encode_corpus` uses it.
 
-        `DocumentEncoder.encode` takes `gristmill.corpus.Spans`: stretches of one buffer. Special tokens that are not
-        allowed are plain text. `encode_corpus` is made of this; use it in a `with` block.
+        `DocumentEncoder.encode` takes `gristmill.corpus.Spans`, which are spans of one buffer, and may be called from
+        several threads. Use the encoder in a `with` block.
+
+        Args:
+            allowed_special: Special tokens that become their ids, or "all". All others are plain text.
+            end_of_text: Id to add to each document. None: no id.
+            before: Add the id before each document instead of after it.
+            num_threads: Number of threads that will call `encode`. Default: all cores available to this process.
+
+        Raises:
+            UnknownTokenError: No token has the id `end_of_text`.
+            SpecialTokenError: `allowed_special` names an unknown special token.
+            OptionError: `num_threads` is out of range.
+
+        Examples:
+            >>> import numpy as np
+            >>> from gristmill import Tokenizer
+            >>> from gristmill.corpus import Spans
+            >>> tok = Tokenizer([(b"a", b"a")], special_tokens=["<|end|>"])
+            >>> with tok.document_encoder(end_of_text=257, num_threads=1) as encoder:
+            ...     ids, ends = encoder.encode(Spans(b"aaaab", np.array([0, 2]), np.array([2, 5])))
+            >>> ids.tolist(), ends.tolist()
+            ([256, 257, 256, 98, 257], [2, 5])
         """
         if end_of_text is not None:
-            self.token_bytes(end_of_text)  # UnknownTokenError for one that there is not
+            self.token_bytes(end_of_text)  # raises UnknownTokenError for an unknown id
         rule = self._rules.rule(allowed_special, NONE)
         threads = check_num_threads(num_threads)
         return DocumentEncoder(
@@ -292,7 +419,26 @@ class EncodeMethods(DecodeMethods):
         disallowed_special: Specials = NONE,
         num_threads: int | None = None,
     ) -> int:
-        """Return how many ids `text` has, without keeping them."""
+        """Return the number of ids of `text`, without storing them.
+
+        Args:
+            text: The text to encode.
+            allowed_special: Special tokens that become their ids, or "all".
+            disallowed_special: Special tokens that raise an error if they occur in `text`, or "all" for all that are
+                not allowed.
+            num_threads: Number of threads. Default: all available cores for long texts, one thread for short texts.
+
+        Raises:
+            SpecialTokenError: A disallowed special token occurs in `text`, or an argument names an unknown one.
+            OptionError: `num_threads` is out of range.
+            TextError: `text` is a `str` with lone surrogates.
+            TypeError: `text` is neither `str` nor `bytes`.
+
+        Examples:
+            >>> from gristmill import Tokenizer
+            >>> Tokenizer([(b"a", b"a")]).count_tokens("aab")
+            2
+        """
         rule = self._rules.rule(allowed_special, disallowed_special)
         try:
             return self._encoder.count_tokens(text, rule, _threads_for(num_threads, [text]))
@@ -300,7 +446,7 @@ class EncodeMethods(DecodeMethods):
             raise self._explained(error, [text]) from None
 
     def _explained(self, error: Exception, texts: Sequence[Text], name: str = "the text") -> Exception:
-        """What to raise instead of `error`, which the core raised on one of `texts`."""
+        """Return the error to raise instead of `error`, which the core raised for one of `texts`."""
         if isinstance(error, _core.ForgedSpecial):
             index, position, id = error.args
             special = next(special for special, i in self._vocabulary.special_tokens.items() if i == id)
@@ -308,7 +454,7 @@ class EncodeMethods(DecodeMethods):
         for i, text in enumerate(texts):
             if is_missing(text) and len(texts) > 1:
                 return TypeError(
-                    f"{name.format(i)} is missing: {text!r}. Pass str or bytes; leave such entries out first."
+                    f"{name.format(i)} is a missing value: {text!r}. Pass str or bytes, and drop missing values first."
                 )
             try:
                 as_utf8(text, name.format(i))
@@ -318,11 +464,11 @@ class EncodeMethods(DecodeMethods):
 
 
 def _refuse_device(path: str | os.PathLike[str]) -> None:
-    """Raise for what is neither a file nor a folder, whose error is that of the system."""
+    """Raise if `path` is a pipe or a device. For a missing file or a folder, the system raises its own error."""
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):  # noqa: PTH110, PTH112, PTH113
         raise CorpusError(
             f"{shown(os.fsdecode(path))}: not a regular file but a pipe or device. Write its text to a file first, or "
-            f"pass the text itself to encode_array()."
+            f"pass the text to encode_array()."
         )
 
 

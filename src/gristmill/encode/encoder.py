@@ -1,4 +1,4 @@
-"""`Encoder`: what turns text into ids, as a protocol that two classes fulfil."""
+"""`Encoder`: the protocol of an object that turns text into ids. Two classes implement it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RuleIn = TypeVar("RuleIn", contravariant=True)
 
 
 class EncodesDocuments(Protocol[RuleIn]):
-    """What encodes documents of a buffer: an encoder, or the worker processes of one."""
+    """Encodes documents of a buffer: an encoder, or its worker processes."""
 
     def encode_documents(
         self,
@@ -33,65 +33,65 @@ class EncodesDocuments(Protocol[RuleIn]):
         unfinished: bool,
         cancellation: _core.Cancellation,
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """The ids of documents that are stretches of `text`, each with `end_of_text`, and where each one's ids end."""
+        """Return the ids of documents, which are spans of `text`, with `end_of_text` added, and the end of each."""
 
     def stop(self) -> None:
-        """End what other threads are encoding, as far as a cancellation does not."""
+        """Stop the calls of other threads that a cancellation does not stop."""
 
     def close(self) -> None:
-        """End what was started for it. Nobody may be encoding any more."""
+        """Stop the worker processes. No thread may be encoding."""
 
 
 class Encoder(EncodesDocuments[Rule], Protocol[Rule]):
-    """Ids of text under a vocabulary and a pattern; immutable and safe to share between threads.
+    """Encodes text with a vocabulary and a pattern. Immutable and safe to share between threads.
 
-    `NativeEncoder` is the one of native patterns, `RegexEncoder` that of all others. `Rule` is what each of them makes
-    of the special tokens that are allowed and disallowed. A disallowed one in a text is a `_core.ForgedSpecial`.
+    `NativeEncoder` handles native patterns, `RegexEncoder` all others. `Rule` is the type in which each stores the
+    allowed and disallowed special tokens. A disallowed special token in a text raises `_core.ForgedSpecial`.
     """
 
-    may_cut: bool  # documents may be encoded in parts, cut where `last_cut` says; otherwise only whole ones
+    may_cut: bool  # documents may be cut at `last_cut` and encoded in parts; otherwise only as a whole
 
     @property
     def dtype(self) -> str:
-        """What ids are given in: "uint16" where all fit, else "uint32"."""
+        """Integer type of the ids: "uint16" if it can represent all of them, otherwise "uint32"."""
 
     @property
     def token_lengths(self) -> NDArray[np.uint32]:
-        """The number of bytes of every id; 0 for one that no token has."""
+        """Number of bytes of each id; 0 for an id without a token."""
 
     def special_rule(self, allowed: Sequence[int], disallowed: Sequence[int]) -> Rule:
-        """The rule that allows and disallows the specials with these ids."""
+        """Return the rule that allows and disallows the special tokens with these ids."""
 
     def encode(self, text: str | bytes, rule: Rule) -> list[int]:
-        """The ids of `text`, on the calling thread."""
+        """Return the ids of `text`, computed on the calling thread."""
 
     def encode_array(self, text: str | bytes, rule: Rule, num_threads: int = 1) -> NDArray[Any]:
-        """The ids of `text` as an array."""
+        """Return the ids of `text` as an array."""
 
     def encode_batch(
         self, texts: list[str | bytes], rule: Rule, num_threads: int = 1
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """The ids of all texts end to end, and where each begins; the last offset is their number."""
+        """Return the ids of all texts in one array, and the offsets of the texts in it: n + 1 for n texts."""
 
     def encode_file(
         self, path: str | os.PathLike[str], rule: Rule, num_threads: int = 1, on_progress: OnProgress | None = None
     ) -> NDArray[Any]:
-        """The ids of the file at `path`."""
+        """Return the ids of the file at `path`."""
 
     def count_tokens(self, text: str | bytes, rule: Rule, num_threads: int = 1) -> int:
-        """How many ids `text` has."""
+        """Return the number of ids of `text`."""
 
     def encode_dropout(self, text: str | bytes, rule: Rule, dropout: float, seed: int) -> NDArray[np.uint32]:
-        """The ids of `text` when each merge is skipped with probability `dropout`."""
+        """Return the ids of `text`, skipping each merge with probability `dropout`."""
 
     def last_cut(self, text: Buffer, start: int, rule: Rule) -> int:
-        """A position > start, near the end, where `text` may be cut whatever follows it; 0 if there is none."""
+        """Return a position > start, near the end, where `text` may be cut whatever follows it; 0 if not found."""
 
     def for_threads(self, num_threads: int) -> EncodesDocuments[Rule]:
-        """What so many threads encode documents with at once; close it in the end."""
+        """Return an encoder of documents for this many concurrent threads. The caller closes it."""
 
     def decode_bytes(self, ids: NDArray[np.uint32]) -> bytes:
-        """The bytes of `ids`; KeyError for an unknown one, naming it."""
+        """Return the bytes of `ids`. Raises KeyError with the id for an unknown one."""
 
     def decode_list(self, ids: list[int]) -> bytes:
-        """The same of a list."""
+        """Same as `decode_bytes`, for a list."""

@@ -1,4 +1,4 @@
-"""What encoding and decoding share: a tokenizer with its encoder, built when it is first needed."""
+"""A tokenizer with its encoder, which is built on first use."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from gristmill.tokenizer.vocabulary_methods import VocabularyMethods
 
 
 class HasEncoder(VocabularyMethods):
-    """A tokenizer with its encoder: what `EncodeMethods` and `DecodeMethods` build on."""
+    """A tokenizer with its encoder: the base of `EncodeMethods` and `DecodeMethods`."""
 
     @cached_property
     def _encoder(self) -> Encoder[Any]:
-        # Two threads that come here at the same time build two; both are right, and one is kept.
+        # Two threads may each build an encoder at the same time. Both are correct, and one is kept.
         return build_encoder(self._parts)
 
     @cached_property
@@ -39,7 +39,7 @@ class HasEncoder(VocabularyMethods):
 
 
 def build_encoder(parts: TokenizerParts) -> Encoder[Any]:
-    """The encoder of a vocabulary and a pattern."""
+    """Return the encoder for a vocabulary and a pattern."""
     check_kernel()
     encoder = native_encoder(parts.vocabulary, parts.pattern.name)
     if parts.pattern.name is not None:

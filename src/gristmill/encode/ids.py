@@ -1,4 +1,4 @@
-"""Arrays and lists of ids, checked: what `decode` takes, and what `encode_array` is asked to give."""
+"""Checks of arguments: ids to decode, and the dtype of ids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gristmill.errors import OptionError, UnknownTokenError
 
 
 def as_id_array(ids: Any, size: int, name: str = "ids") -> NDArray[np.uint32]:
-    """`ids`, any iterable or array of integers from 0 to `size` - 1, as the core takes them.
+    """Return `ids`, any iterable or array of integers from 0 to `size` - 1, as the array that the core takes.
 
     >>> as_id_array(iter([1, 2]), 256)
     array([1, 2], dtype=uint32)
@@ -25,7 +25,8 @@ def as_id_array(ids: Any, size: int, name: str = "ids") -> NDArray[np.uint32]:
     array = np.asarray(ids)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iuO"):
         raise TypeError(
-            f"{name} are {array.dtype} of shape {array.shape}. Pass a list or one-dimensional array of ints."
+            f"{name} is an array of {array.dtype} with shape {array.shape}. Pass a list or one-dimensional array of "
+            f"ints."
         )
     if array.dtype.kind == "O":
         return _of_list(array.tolist(), size, name)
@@ -50,13 +51,13 @@ def _of_list(ids: list[Any], size: int, name: str) -> NDArray[np.uint32]:
 
 
 def unknown_id(id: int, size: int, name: str) -> UnknownTokenError:
-    """What to raise for an id that no token has; `name` says where it stands."""
+    """Return the error for an id that no token has. `name` says which argument the id comes from."""
     gaps = ", with gaps" if 0 <= id < size else ""
-    return UnknownTokenError(f"{name}: no token has id {id}: they go from 0 to {size - 1}{gaps}.")
+    return UnknownTokenError(f"{name}: no token has id {id}. The ids of this tokenizer are 0 to {size - 1}{gaps}.")
 
 
 def check_dtype(dtype: Any, size: int) -> np.dtype[Any]:
-    """`dtype`, if it holds the ids below `size`; None is the smaller one of uint16 and uint32 that does.
+    """Return `dtype` if it can represent all ids below `size`. None means uint16 if possible, otherwise uint32.
 
     >>> check_dtype(None, 65536), check_dtype("int32", 65537)
     (dtype('uint16'), dtype('int32'))
@@ -69,13 +70,13 @@ def check_dtype(dtype: Any, size: int) -> np.dtype[Any]:
         raise OptionError(f"dtype={dtype!r} is not known. Pass an integer type, or None.") from None
     if kind.kind not in "iu" or np.iinfo(kind).max < size - 1:
         raise OptionError(
-            f"dtype={kind} does not hold every id up to {size - 1}. Pass {check_dtype(None, size)}, or None."
+            f"dtype={kind} cannot represent all ids up to {size - 1}. Pass {check_dtype(None, size)}, or None."
         )
     return kind
 
 
 def check_errors(errors: Any) -> str:
-    """`errors`, if `bytes.decode` knows what to do with it."""
+    """Return `errors` if `bytes.decode` accepts it."""
     try:
         b"\xff".decode("utf-8", errors)
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""The `Encoder` of native patterns: that of the core."""
+"""The `Encoder` for native patterns, which runs in the core."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gristmill.tokenizer import Vocabulary
 
 
 class NativeEncoder(_core.Encoder):
-    """The encoder of the core: threads share it, with the GIL released."""
+    """The encoder of the core. Threads share it, and it releases the GIL."""
 
     may_cut = True
 
@@ -17,14 +17,14 @@ class NativeEncoder(_core.Encoder):
         return self
 
     def stop(self) -> None:
-        """Nothing: a cancellation ends what the core does."""
+        """Do nothing: a cancellation stops the core."""
 
     def close(self) -> None:
-        """Nothing: nothing was started."""
+        """Do nothing: no process was started."""
 
 
 def native_encoder(vocabulary: Vocabulary, pattern: str | None) -> NativeEncoder:
-    """The encoder of the core; without a pattern it encodes pieces only."""
+    """Return the encoder of the core. Without a pattern it encodes single pieces only."""
     try:
         return NativeEncoder(
             byte_ids=vocabulary.byte_ids,

@@ -1,4 +1,4 @@
-"""Offsets: where in the text each token stands, in bytes and in characters."""
+"""`Offsets`: the position of each token in the text, in bytes and in characters."""
 
 from __future__ import annotations
 
@@ -9,17 +9,34 @@ from numpy.typing import NDArray
 
 
 class Offsets(NamedTuple):
-    """Ids and the half-open stretches of the text, one row a token, that they stand for."""
+    """Ids and the positions of their tokens in the text, as half-open spans.
+
+    Returned by `Tokenizer.encode_with_offsets`.
+
+    Attributes:
+        ids: The ids of the text.
+        byte_spans: Start and end of each token in bytes; shape (n, 2).
+        char_spans: Start and end of each token in characters; shape (n, 2). A token that begins or ends inside a
+            character includes the whole character.
+
+    Examples:
+        >>> from gristmill import Tokenizer
+        >>> found = Tokenizer([(b"a", b"a")]).encode_with_offsets("aaé")
+        >>> found.ids.tolist(), found.byte_spans.tolist()
+        ([256, 195, 169], [[0, 2], [2, 3], [3, 4]])
+        >>> found.char_spans.tolist()
+        [[0, 2], [2, 3], [2, 3]]
+    """
 
     ids: NDArray[Any]
-    byte_spans: NDArray[np.int64]  # (n, 2)
-    char_spans: NDArray[np.int64]  # (n, 2)
+    byte_spans: NDArray[np.int64]
+    char_spans: NDArray[np.int64]
 
 
 def find_offsets(text: str | bytes, ids: NDArray[Any], token_lengths: NDArray[np.uint32]) -> Offsets:
-    """Where the tokens `ids` of `text` stand: they are the text, one after another.
+    """Return the positions of the tokens `ids` in `text`. Joined, the tokens are the text.
 
-    A token that begins or ends inside a character has that whole character in its span of characters.
+    A token that begins or ends inside a character has the whole character in its character span.
 
     >>> lengths = np.ones(256, np.uint32)
     >>> find_offsets("é!", np.array([195, 169, 33]), lengths).char_spans.tolist()
@@ -35,7 +52,7 @@ def find_offsets(text: str | bytes, ids: NDArray[Any], token_lengths: NDArray[np
 
 
 def _begins_character(text: str | bytes) -> NDArray[np.bool_]:
-    """Of each byte of the text, whether it is the first one of a character; an invalid byte is one of its own."""
+    """Return, for each byte of the text, whether it begins a character. An invalid byte is a character of its own."""
     data = text.encode() if isinstance(text, str) else text
     try:
         data.decode()

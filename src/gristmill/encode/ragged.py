@@ -1,4 +1,4 @@
-"""Ragged: many lists of ids of different lengths as two flat arrays."""
+"""`Ragged`: rows of ids of different lengths, as two flat arrays."""
 
 from __future__ import annotations
 
@@ -21,11 +21,18 @@ Side = Literal["right", "left"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ragged:
-    """Rows of different lengths: row i is `ids[offsets[i]:offsets[i + 1]]`.
+    """Rows of ids of different lengths: row i is `ids[offsets[i]:offsets[i + 1]]`.
 
-    >>> rows = Ragged(np.array([5, 6, 7], np.uint16), np.array([0, 1, 3]))
-    >>> len(rows), rows[1].tolist(), rows.tolist()
-    (2, [6, 7], [[5], [6, 7]])
+    `len(rows)` is the number of rows, `rows[i]` a view of one row, `rows[a:b]` a `Ragged` of several rows.
+
+    Attributes:
+        ids: The ids of all rows, one row after the other.
+        offsets: Start of each row in `ids`, followed by `len(ids)`.
+
+    Examples:
+        >>> rows = Ragged(np.array([5, 6, 7], np.uint16), np.array([0, 1, 3]))
+        >>> len(rows), rows[1].tolist(), rows.tolist()
+        (2, [6, 7], [[5], [6, 7]])
     """
 
     ids: NDArray[Any]
@@ -34,11 +41,11 @@ class Ragged:
     def __post_init__(self) -> None:
         ids, offsets = self.ids, self.offsets
         if not isinstance(ids, np.ndarray) or ids.ndim != 1:
-            raise OptionError("ids must be a one-dimensional array.")
+            raise OptionError(f"ids must be a one-dimensional NumPy array, got {_described(ids)}.")
         if not isinstance(offsets, np.ndarray) or offsets.ndim != 1 or offsets.dtype.kind not in "iu":
-            raise OptionError("offsets must be a one-dimensional array of integers.")
+            raise OptionError(f"offsets must be a one-dimensional NumPy array of integers, got {_described(offsets)}.")
         if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(ids) or (offsets[1:] < offsets[:-1]).any():
-            raise OptionError(f"offsets must rise from 0 to the number of ids, {len(ids):,}.")
+            raise OptionError(f"offsets must start at 0, never decrease, and end at the number of ids, {len(ids):,}.")
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -53,12 +60,12 @@ class Ragged:
     @overload
     def __getitem__(self, index: slice) -> Ragged: ...
     def __getitem__(self, index: int | slice) -> NDArray[Any] | Ragged:
-        """Row `index`, a view of `ids`; for a slice, those rows."""
+        """Return row `index` as a view of `ids`; for a slice, a `Ragged` of these rows."""
         if isinstance(index, slice):
             return self._rows(index)
         i = operator.index(index)
         if not -len(self) <= i < len(self):
-            raise IndexError(f"there is no row {i}: there are {len(self):,}.")
+            raise IndexError(f"row {i} is out of range: there are {len(self):,} rows.")
         i %= len(self)
         row: NDArray[Any] = self.ids[self.offsets[i] : self.offsets[i + 1]]
         return row
@@ -68,16 +75,24 @@ class Ragged:
         return (self.ids[begin:end] for begin, end in pairwise(ends))
 
     def tolist(self) -> list[list[int]]:
-        """The rows as lists of ints."""
+        """Return the rows as lists of ints."""
         ids, ends = self.ids.tolist(), self.offsets.tolist()
         return [ids[begin:end] for begin, end in pairwise(ends)]
 
     def truncated(self, max_tokens: int, *, side: Side = "right") -> Ragged:
-        """Rows of at most `max_tokens` ids: what is too much is cut off at this side.
+        """Return a copy in which no row is longer than `max_tokens`.
 
-        >>> rows = Ragged(np.array([5, 6, 7]), np.array([0, 1, 3]))
-        >>> rows.truncated(1).tolist(), rows.truncated(1, side="left").tolist()
-        ([[5], [6]], [[5], [7]])
+        Args:
+            max_tokens: Maximum length of a row.
+            side: Side at which longer rows are cut: "right" or "left".
+
+        Raises:
+            OptionError: `max_tokens` is less than 1, or `side` is unknown.
+
+        Examples:
+            >>> rows = Ragged(np.array([5, 6, 7]), np.array([0, 1, 3]))
+            >>> rows.truncated(1).tolist(), rows.truncated(1, side="left").tolist()
+            ([[5], [6]], [[5], [7]])
         """
         check_side("side", side)
         lengths = np.minimum(self.lengths, check_max_tokens(max_tokens))
@@ -87,15 +102,22 @@ class Ragged:
     def padded(
         self, pad_id: int, *, length: int | None = None, side: Side = "right", dtype: DTypeLike | None = None
     ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """The rows as a matrix, filled up with `pad_id` at this side, and a mask that is True where an id stands.
+        """Return the rows as a matrix padded with `pad_id`, and a mask that is True where there is an id.
 
-        length: columns; default: as many as the longest row has. A longer row is an error: `max_tokens` of
-            `encode_batch` and `truncated` cut rows.
-        dtype: default: that of `ids`. `pad_id=-100` needs a signed one.
+        Args:
+            pad_id: Value of the padding.
+            length: Number of columns. Default: length of the longest row. To shorten longer rows first, use
+                `truncated`, or `max_tokens` of `encode_batch`.
+            side: Side of the padding: "right" or "left".
+            dtype: Integer type of the matrix. Default: that of `ids`. `pad_id=-100` needs a signed type.
 
-        >>> ids, mask = Ragged(np.array([5, 6, 7]), np.array([0, 1, 3])).padded(0)
-        >>> ids.tolist(), mask.astype(int).tolist()
-        ([[5, 0], [6, 7]], [[1, 0], [1, 1]])
+        Raises:
+            OptionError: A row is longer than `length`, `dtype` cannot represent the values, or `side` is unknown.
+
+        Examples:
+            >>> ids, mask = Ragged(np.array([5, 6, 7]), np.array([0, 1, 3])).padded(0)
+            >>> ids.tolist(), mask.astype(int).tolist()
+            ([[5, 0], [6, 7]], [[1, 0], [1, 1]])
         """
         check_side("side", side)
         pad_id = check_whole_number("pad_id", pad_id)
@@ -115,7 +137,8 @@ class Ragged:
             or largest > np.iinfo(kind).max
         ):
             raise OptionError(
-                f"{kind} does not hold pad_id={pad_id} and the ids up to {largest}. Pass another dtype, such as int64."
+                f"dtype={kind} cannot represent pad_id={pad_id} and ids up to {largest}. Pass another dtype, such as "
+                f"int64."
             )
         places = np.arange(columns)
         if side == "right":
@@ -136,7 +159,7 @@ class Ragged:
         return Ragged(self.ids[places], offsets)
 
     def __eq__(self, other: object) -> bool:
-        """Whether the rows are the same ids, of whatever dtype."""
+        """Whether the rows have the same ids, regardless of dtype."""
         if not isinstance(other, Ragged):
             return NotImplemented
         return np.array_equal(self.offsets, other.offsets) and np.array_equal(self.ids, other.ids)
@@ -144,8 +167,12 @@ class Ragged:
     __hash__ = None  # type: ignore[assignment]
 
 
+def _described(value: object) -> str:
+    return f"{value.dtype} of shape {value.shape}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+
+
 def check_side(name: str, side: Any) -> Side:
-    """`side`, if it is one."""
+    """Return `side` if it is "right" or "left"."""
     if side not in ("right", "left"):
         raise OptionError(f"{name}={side!r} is not known. Pass 'right' or 'left'.")
     checked: Side = side
@@ -153,7 +180,7 @@ def check_side(name: str, side: Any) -> Side:
 
 
 def check_max_tokens(max_tokens: Any) -> int:
-    """`max_tokens`, if it is a length."""
+    """Return `max_tokens` as an int if it is at least 1."""
     number = check_whole_number("max_tokens", max_tokens)
     if number < 1:
         raise OptionError(f"max_tokens={number} is too small. Pass max_tokens >= 1.")

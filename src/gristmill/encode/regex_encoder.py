@@ -1,6 +1,6 @@
-"""The `Encoder` of patterns without a native matcher: the `regex` module cuts the text, the core encodes the pieces.
+"""The `Encoder` for patterns without a native matcher: the `regex` module cuts the text, the core encodes the pieces.
 
-Matching holds the GIL, so long texts go to worker processes, which run the same class (`RegexWorkers`).
+Matching holds the GIL, so worker processes that run the same class encode long texts (`RegexWorkers`).
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from gristmill.tokenizer import Vocabulary
 EncodePiece = Callable[[bytes], list[int]]
 CutIntoPieces = Callable[[bytes, str, str], list[str]]  # (document, regex, its name in errors)
 
-# What a worker encodes at a time; less than two of it is not worth starting processes.
+# Text that a worker encodes at a time. Less than twice this much is not worth starting processes.
 GROUP_BYTES = 2 << 20
 MAX_TEXTS = 1 << 16
-# `marshal` takes objects below 2 GiB, and a byte may become an id of four.
+# `marshal` limits objects to 2 GiB, and one byte may become an id of four bytes.
 MAX_MESSAGE_BYTES = 256 << 20
 
 
 class EncodesTexts(ABC):
-    """What `RegexEncoder` and `RegexWorkers` share: documents of a buffer, by way of a list of texts."""
+    """Base of `RegexEncoder` and `RegexWorkers`: encodes documents of a buffer as a list of texts."""
 
     @abstractmethod
     def encode_texts(
         self, texts: list[bytes], rule: RegexRule, cancellation: _core.Cancellation | None = None
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """The ids of all texts end to end, and how many each of them has. Nothing disallowed is looked for."""
+        """Return the ids of all texts in one array, and their number per text. Does not check for disallowed tokens."""
 
     @abstractmethod
     def stop(self) -> None:
-        """End what other threads are encoding."""
+        """Stop the calls of other threads."""
 
     def encode_documents(
         self,
@@ -63,7 +63,7 @@ class EncodesTexts(ABC):
         unfinished: bool,
         cancellation: _core.Cancellation,
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """The ids of documents that are stretches of `text`, each with `end_of_text`, and where each one's ids end."""
+        """Return the ids of documents, which are spans of `text`, with `end_of_text` added, and the end of each."""
         assert not (continued or unfinished), "a pattern without a native matcher sees whole documents only"
         data = np.frombuffer(text, np.uint8)
         documents = [data[begin:end].tobytes() for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
@@ -78,7 +78,7 @@ class EncodesTexts(ABC):
 
 
 class RegexEncoder(EncodesTexts):
-    """Ids of text under a pattern of the user's; immutable and safe to share between threads."""
+    """Encodes text with a user's pattern. Immutable and safe to share between threads."""
 
     may_cut = False
 
@@ -95,27 +95,27 @@ class RegexEncoder(EncodesTexts):
 
     @property
     def dtype(self) -> str:
-        """The natural width of ids."""
+        """Integer type of the ids: "uint16" or "uint32"."""
         return self._core.dtype
 
     @cached_property
     def token_lengths(self) -> NDArray[np.uint32]:
-        """The number of bytes of each id."""
+        """Number of bytes of each id."""
         return self._core.token_lengths
 
     def special_rule(self, allowed: Sequence[int], disallowed: Sequence[int]) -> RegexRule:
-        """The rule that allows and disallows the specials with these ids."""
+        """Return the rule that allows and disallows the special tokens with these ids."""
         return RegexRule(self._id_of_special, allowed, disallowed)
 
     def encode(self, text: str | bytes, rule: RegexRule) -> list[int]:
-        """The ids of `text`."""
+        """Return the ids of `text`."""
         self._warn()
         data = _as_bytes(text)
         rule.check(data)
         return self._encode(data, rule, self._remembering())
 
     def encode_array(self, text: str | bytes, rule: RegexRule, num_threads: int = 1) -> NDArray[Any]:
-        """The ids of `text` as an array."""
+        """Return the ids of `text` as an array."""
         data = _as_bytes(text)
         rule.check(data)
         return self._encode_long([data], rule, num_threads)[0]
@@ -123,7 +123,7 @@ class RegexEncoder(EncodesTexts):
     def encode_batch(
         self, texts: list[str | bytes], rule: RegexRule, num_threads: int = 1
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """The ids of all texts in one array, and where each text's begin and end."""
+        """Return the ids of all texts in one array, and the offsets of the texts in it."""
         parts = []
         for i, text in enumerate(texts):
             parts.append(_as_bytes(text))
@@ -138,17 +138,17 @@ class RegexEncoder(EncodesTexts):
         num_threads: int = 1,
         on_progress: OnProgress | None = None,
     ) -> NDArray[Any]:
-        """The ids of the file at `path`."""
+        """Return the ids of the file at `path`."""
         data = Path(path).read_bytes()
         rule.check(data)
         return self._encode_long([data], rule, num_threads, on_progress)[0]
 
     def count_tokens(self, text: str | bytes, rule: RegexRule, num_threads: int = 1) -> int:
-        """How many ids `text` has."""
+        """Return the number of ids of `text`."""
         return len(self.encode_array(text, rule, num_threads))
 
     def encode_dropout(self, text: str | bytes, rule: RegexRule, dropout: float, seed: int) -> NDArray[np.uint32]:
-        """The ids of `text` when each merge is skipped with probability `dropout`."""
+        """Return the ids of `text`, skipping each merge with probability `dropout`."""
         self._warn()
         data = _as_bytes(text)
         rule.check(data)
@@ -160,14 +160,14 @@ class RegexEncoder(EncodesTexts):
         return np.array(self._encode(data, rule, encode_piece), np.uint32)
 
     def last_cut(self, text: Buffer, start: int, rule: RegexRule) -> int:
-        """The end of the last allowed special after `start`; 0 if there is none.
+        """Return the end of the last allowed special token after `start`; 0 if not found.
 
-        Nothing is known about where a user's pattern cuts, so only such a place can be cut whatever follows. The
-        special may not be the beginning of a longer one, and no disallowed one may begin before the cut and end after.
+        A user's pattern may match across any other position. The special token must not be the beginning of a longer
+        one, and no disallowed special token may cross the cut.
         """
         data = bytes(text)
-        rule.check(data, begin=max(0, start - rule.longest + 1))  # not only when the text has ended
-        last = len(data) - rule.longest + 1  # what begins or is cut later may still become another special
+        rule.check(data, begin=max(0, start - rule.longest + 1))  # now, not only at the end of the text
+        last = len(data) - rule.longest + 1  # after this position, a special token may still become a longer one
         cut = 0
         for match in rule.allowed.finditer(data):
             if match.start() >= last or match.end() > last:
@@ -179,7 +179,7 @@ class RegexEncoder(EncodesTexts):
     def encode_texts(
         self, texts: list[bytes], rule: RegexRule, cancellation: _core.Cancellation | None = None
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """The ids of all texts end to end, and how many each has, in this process and on the calling thread."""
+        """Return the ids of all texts and their number per text, computed on the calling thread."""
         return self._encode_texts(texts, rule, self._remembering(), cancellation)
 
     def _encode_texts(
@@ -199,15 +199,18 @@ class RegexEncoder(EncodesTexts):
         return np.array(ids, self.dtype), np.diff(ends).astype(np.int64)
 
     def for_threads(self, num_threads: int) -> RegexWorkers:
-        """As many processes with the same vocabulary and pattern, also for one: Ctrl-C ends a process at once."""
+        """Return this many worker processes with the same vocabulary and pattern.
+
+        Even one thread gets a process, because Ctrl-C stops a process at once.
+        """
         self._warn()
         return RegexWorkers(self, self._vocabulary, self._regex, num_threads)
 
     def stop(self) -> None:
-        """Nothing: a cancellation ends it after the text under way."""
+        """Do nothing: a cancellation takes effect after the current text."""
 
     def close(self) -> None:
-        """Nothing: nothing was started."""
+        """Do nothing: no process was started."""
 
     def _warn(self) -> None:
         warn_of_slow_pattern(Pattern(self._regex))
@@ -215,7 +218,7 @@ class RegexEncoder(EncodesTexts):
     def _encode_long(
         self, texts: list[bytes], rule: RegexRule, num_workers: int, on_progress: OnProgress | None = None
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """The ids of all texts, and how many each has: cut at allowed specials, shared among workers if it is much."""
+        """Return the ids of all texts and their number per text. Workers share large texts, cut at allowed specials."""
         self._warn()
         total, done = sum(map(len, texts)), 0
         num_workers = num_workers if total >= 2 * GROUP_BYTES else 1
@@ -261,7 +264,7 @@ class RegexEncoder(EncodesTexts):
         return [id for piece in pieces for id in encode_piece(to_bytes(piece))]
 
     def _remembering(self) -> EncodePiece:
-        """`encode_piece` that remembers its answers; for one call, so that its memory is bounded by the text."""
+        """Return `encode_piece` with a cache. The cache serves one call, so the text bounds its memory."""
         ids_of: dict[bytes, list[int]] = {}
 
         def encode_piece(piece: bytes) -> list[int]:
@@ -282,7 +285,7 @@ def _as_bytes(text: str | bytes) -> bytes:
 
 
 def _gathered(texts: Iterable[bytes], num_bytes: int) -> Iterator[list[bytes]]:
-    """The texts in lists of at least `num_bytes`; the last one may be shorter."""
+    """Yield the texts in lists of at least `num_bytes`; the last list may be shorter."""
     group: list[bytes] = []
     size = 0
     for text in texts:
@@ -296,7 +299,7 @@ def _gathered(texts: Iterable[bytes], num_bytes: int) -> Iterator[list[bytes]]:
 
 
 class RegexWorkers(EncodesTexts):
-    """Worker processes, each with a `RegexEncoder` of its own, started when they are needed."""
+    """Worker processes, each with its own `RegexEncoder`, started when needed."""
 
     def __init__(self, encoder: RegexEncoder, vocabulary: Vocabulary, regex: str, num_workers: int) -> None:
         from gristmill.pretokenize.worker_pool import WorkerPool  # not at the top: native patterns never need it
@@ -305,17 +308,17 @@ class RegexWorkers(EncodesTexts):
         self._pool = WorkerPool("gristmill.encode.regex_worker", (vocabulary.pack(), regex), num_workers)
 
     def stop(self) -> None:
-        """End the processes: whoever waits for one gets a WorkerError."""
+        """Stop the processes. Threads that wait for one get a WorkerError."""
         self._pool.stop()
 
     def close(self) -> None:
-        """End the processes and wait until they have ended."""
+        """Stop the processes and wait for them."""
         self._pool.close()
 
     def encode_texts(
         self, texts: list[bytes], rule: RegexRule, cancellation: _core.Cancellation | None = None
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """The ids of all texts end to end, and how many each has, from a worker that is idle."""
+        """Return the ids of all texts and their number per text, computed by an idle worker."""
         if sum(map(len, texts)) > MAX_MESSAGE_BYTES:
             return self._encoder.encode_texts(texts, rule, cancellation)
         ids, lengths = self._pool.ask(texts, rule.allowed_ids)

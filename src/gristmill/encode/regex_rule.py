@@ -1,4 +1,4 @@
-"""Special tokens in texts of patterns without a native matcher: which become ids, which are an error."""
+"""Special tokens for patterns without a native matcher: which become ids, and which are an error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gristmill import _core
 
 
 class RegexRule:
-    """Which specials become ids and which are an error."""
+    """Which special tokens become ids, and which are an error."""
 
     def __init__(self, id_of: dict[bytes, int], allowed: Sequence[int], disallowed: Sequence[int]) -> None:
         self.id_of = id_of
@@ -19,17 +19,17 @@ class RegexRule:
         self.longest = max(map(len, id_of), default=1)
 
     def check(self, text: bytes, index: int = 0, *, begin: int = 0) -> None:
-        """Raise for a disallowed special, from byte `begin` on, in text number `index` of a batch."""
+        """Raise for a disallowed special token at or after byte `begin` in text number `index` of a batch."""
         if match := self.disallowed.search(text, begin):
             raise _core.ForgedSpecial(index, match.start(), self.id_of[match.group()])
 
     def crosses(self, text: bytes, place: int) -> bool:
-        """Whether a disallowed special lies across `place`."""
+        """Whether a disallowed special token crosses `place`."""
         begins = range(max(0, place - self.longest + 1), place)
         return any((match := self.disallowed.match(text, begin)) and match.end() > place for begin in begins)
 
     def parts(self, text: bytes, num_bytes: int) -> Iterator[bytes]:
-        """The text cut after allowed specials into parts of at least `num_bytes`, but for the last."""
+        """Yield the text in parts that end after an allowed special. All but the last have `num_bytes` or more."""
         begin = 0
         for match in self.allowed.finditer(text):
             if match.end() - begin >= num_bytes:
@@ -38,7 +38,7 @@ class RegexRule:
         yield text[begin:]
 
     def split(self, text: bytes) -> Iterator[tuple[bytes, list[int]]]:
-        """(document, id of the special after it) of a text; after the last one there is none."""
+        """Yield each document of a text with a list: the id of the special token after it; empty for the last one."""
         begin = 0
         for match in self.allowed.finditer(text):
             yield text[begin : match.start()], [self.id_of[match.group()]]

@@ -1,4 +1,4 @@
-"""What a worker process of `RegexWorkers` does: it encodes texts."""
+"""The code of a worker process of `RegexWorkers`, which encodes texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gristmill.tokenizer import Vocabulary
 
 
 def serve(fields: tuple[Any, ...], regex: str) -> Callable[[list[bytes], tuple[int, ...]], tuple[bytes, bytes]]:
-    """The function that answers requests: texts and the ids of allowed specials -> ids, and how many each text has."""
+    """Return the function that answers requests: (texts, ids of allowed specials) -> (ids, number of ids per text)."""
     vocabulary = Vocabulary.unpack(*fields)
     encoder = RegexEncoder(native_encoder(vocabulary, None), regex, vocabulary, cut=cut_within_time)
 

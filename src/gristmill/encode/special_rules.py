@@ -1,7 +1,7 @@
-"""Which special tokens spelled out in a text become ids: the one rule of `encode`, `encode_file` and `encode_corpus`.
+"""Which special tokens in a text become ids, for `encode`, `encode_file` and `encode_corpus`.
 
-A special token is plain text unless `allowed_special` names it: then it becomes its id. A text that holds one that
-`disallowed_special` names is an error. Of allowed specials that overlap, the leftmost wins, then the longest.
+A special token named by `allowed_special` becomes its id. One named by `disallowed_special` is an error. All others are
+plain text. Where allowed special tokens overlap, the leftmost wins, then the longest.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ MAX_RULES = 64
 
 
 class SpecialRules(Generic[Rule]):
-    """Rules by the arguments they come from; building one costs more than encoding a line, so the last ones are kept.
+    """Cache of rules by their arguments, because building a rule costs more than encoding a line.
 
-    `build(allowed, disallowed)` makes the rule for these ids.
+    `build(allowed, disallowed)` returns the rule for these ids.
     """
 
     def __init__(self, special_tokens: dict[str, int], build: Callable[[list[int], list[int]], Rule]) -> None:
@@ -32,7 +32,7 @@ class SpecialRules(Generic[Rule]):
         self._rules: dict[tuple[object, object], Rule] = {}
 
     def rule(self, allowed_special: Specials = NONE, disallowed_special: Specials = NONE) -> Rule:
-        """The rule for these arguments of `encode`; `SpecialTokenError` when they name what is no special."""
+        """Return the rule for these arguments of `encode`. Raises SpecialTokenError for an unknown special token."""
         key = self._key("allowed_special", allowed_special), self._key("disallowed_special", disallowed_special)
         rule = self._rules.get(key)
         if rule is None:
@@ -54,7 +54,7 @@ class SpecialRules(Generic[Rule]):
         try:
             if isinstance(specials, Iterable):
                 return frozenset(specials)
-        except TypeError:  # something in it has no hash
+        except TypeError:  # an entry is not hashable
             pass
         raise SpecialTokenError(
             f"{argument}={specials!r:.80} is not a collection of special tokens. Pass a set, or 'all'."
@@ -73,13 +73,13 @@ class SpecialRules(Generic[Rule]):
     def _known(self) -> str:
         first = [repr(special) for special, _ in zip(self._id_of, range(20), strict=False)]
         more = len(self._id_of) - len(first)
-        return ", ".join(first) + f" and {more:,} more" * (more > 0) or "none at all"
+        return ", ".join(first) + f" and {more:,} more" * (more > 0) or "none"
 
 
 def forged_special(special: str, position: int, where: str) -> SpecialTokenError:
-    """What to raise when the text called `where` spells out a disallowed special."""
+    """Return the error for a disallowed special token in the text called `where`."""
     return SpecialTokenError(
-        f"{where} spells out the special token {special!r} at byte {position}, which is not allowed. "
+        f"{where} contains the special token {special!r} at byte {position}, which is not allowed. "
         f"Pass allowed_special={{{special!r}}} to encode it as its id, "
         f"or disallowed_special=() to encode it as plain text."
     )

@@ -1,4 +1,4 @@
-"""StreamDecoder: text of ids that come one by one, such as from a model that is generating."""
+"""`StreamDecoder`: the text of ids that arrive one at a time, such as during generation."""
 
 from __future__ import annotations
 
@@ -12,9 +12,20 @@ __all__ = ["StreamDecoder"]
 
 
 class StreamDecoder:
-    """Text as soon as its characters are complete. Made by `Tokenizer.stream_decoder`.
+    """Decodes ids one at a time and returns each character as soon as it is complete.
 
-    All that `push` and `finish` return, joined, is `decode` of all ids; no character ever comes in halves.
+    Create one with `Tokenizer.stream_decoder`. The joined results of `push` and `finish` equal `decode` of all ids.
+
+    Args:
+        decode_bytes: Function from ids to bytes, such as `Tokenizer.decode_bytes`.
+        errors: What to do with invalid UTF-8, as in `bytes.decode`.
+
+    Examples:
+        >>> from gristmill import Tokenizer
+        >>> tok = Tokenizer([])
+        >>> decoder = tok.stream_decoder()
+        >>> [decoder.push(id) for id in tok.encode("né")], decoder.finish()
+        (['n', '', 'é'], '')
     """
 
     def __init__(self, decode_bytes: Callable[[Any], bytes], errors: str) -> None:
@@ -22,16 +33,28 @@ class StreamDecoder:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors)
 
     def push(self, ids: int | Iterable[int] | NDArray[Any]) -> str:
-        """The characters that are complete with this id, or these. What raises an error leaves everything as it was."""
+        """Return the characters that these ids complete. After an error, the decoder is unchanged.
+
+        Args:
+            ids: One id, or several.
+
+        Raises:
+            UnknownTokenError: No token has this id.
+            UnicodeDecodeError: The bytes are not valid UTF-8 and `errors` is "strict".
+            TypeError: `ids` are not integers.
+        """
         return self._decoder.decode(self._decode_bytes([ids] if _is_one(ids) else ids))
 
     def finish(self) -> str:
-        """What is left: a part of a character, as `errors` has it. Then all begins anew."""
+        """Return the rest of the text, and reset the decoder.
+
+        The rest is empty unless the ids end inside a character, which is then handled according to `errors`.
+        """
         rest = self._decoder.decode(b"", final=True)
         self._decoder.reset()
         return rest
 
 
 def _is_one(ids: object) -> bool:
-    """Whether this is one id: an int, or what NumPy and torch have for one."""
+    """Whether this is a single id: an int, or a scalar of NumPy or torch."""
     return isinstance(ids, int) or (hasattr(ids, "__index__") and getattr(ids, "ndim", 0) == 0)

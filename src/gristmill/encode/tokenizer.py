@@ -1,4 +1,4 @@
-"""tokenizer: a vocabulary and a pattern, and what they do with text."""
+"""`Tokenizer`: a vocabulary and a pattern, with methods that encode and decode text."""
 
 from __future__ import annotations
 
@@ -19,44 +19,40 @@ __all__ = ["AnyTokenizer", "Tokenizer", "as_tokenizer"]
 class Tokenizer(EncodeMethods):
     """A byte-level BPE tokenizer: immutable, safe to share between threads, picklable.
 
-    Ids 0-255 are the bytes, then come the merges in the order in which they were learned, then the special tokens in
-    the order given; a tokenizer from elsewhere keeps the ids it has there. Every text can be encoded and comes back
-    the same: `decode(encode(x)) == x`.
+    Ids 0-255 are the bytes, followed by the merges in the order in which they were learned, then by the special tokens
+    in the given order. A tokenizer loaded from another tool keeps its ids. Every text can be encoded, and decoding
+    returns the same text: `decode(encode(x)) == x`.
 
-    Wherever text is encoded, by `encode`, `encode_file` or `encode_corpus`, a special token spelled out in it is plain
-    text unless `allowed_special` names it, so that user text cannot forge control tokens. Of specials that overlap, the
-    leftmost wins, then the longest.
+    In `encode`, `encode_file` and `encode_corpus`, a special token in the text is plain text unless `allowed_special`
+    names it, so user text cannot forge control tokens. Where special tokens overlap, the leftmost wins, then the
+    longest.
 
-    allowed_special: special tokens that become their ids; "all" for all of them.
-    disallowed_special: special tokens that are an error; "all" for all that are not allowed.
-    dtype: of the ids; default: uint16 where that holds them all, otherwise uint32.
-    num_threads: default: every core this process may use, for texts that are worth it.
-
-    >>> tok = Tokenizer([(b"l", b"o"), (b"lo", b"w")], special_tokens=["<|end|>"])
-    >>> tok.encode("low<|end|>", allowed_special="all")
-    [257, 258]
-    >>> tok.decode([257, 258])
-    'low<|end|>'
+    Examples:
+        >>> tok = Tokenizer([(b"l", b"o"), (b"lo", b"w")], special_tokens=["<|end|>"])
+        >>> tok.encode("low<|end|>", allowed_special="all")
+        [257, 258]
+        >>> tok.decode([257, 258])
+        'low<|end|>'
     """
 
 
 class ForeignTokenizer(Protocol):
-    """A `tiktoken.Encoding` or a tokenizer of Hugging Face, as far as type checkers can see without these libraries."""
+    """A `tiktoken.Encoding` or a Hugging Face tokenizer, typed without importing these libraries."""
 
     @property
     def encode(self) -> Callable[..., Any]:
-        """What all of them have."""
+        """The method that all of them have."""
 
 
-# What may be passed where a tokenizer is asked for.
+# Types that are accepted as a `tokenizer` argument.
 AnyTokenizer = Tokenizer | str | os.PathLike[str] | ForeignTokenizer
 
 
 def as_tokenizer(tokenizer: AnyTokenizer, name: str = "tokenizer") -> Tokenizer:
-    """Return the tokenizer that was passed as the argument `name`, converted or loaded where it is another object.
+    """Return `tokenizer` as a `Tokenizer`; `name` is the name of the argument, for messages.
 
-    A `tiktoken.Encoding`, a `tokenizers.Tokenizer` and a fast tokenizer of transformers are converted; none of these
-    libraries is imported for that. A path is loaded: a tokenizer file of any format, or a folder with one.
+    Converts a `tiktoken.Encoding`, a `tokenizers.Tokenizer` or a fast tokenizer of transformers without importing these
+    libraries. Loads a path: a tokenizer file of any format, or a folder with one.
     """
     if isinstance(tokenizer, Tokenizer):
         return tokenizer
@@ -69,18 +65,18 @@ def as_tokenizer(tokenizer: AnyTokenizer, name: str = "tokenizer") -> Tokenizer:
         return Tokenizer.from_huggingface(tokenizer)
     raise TypeError(
         f"{name} is a {type(tokenizer).__name__}. Pass a gristmill.Tokenizer, the path of a tokenizer file or of a "
-        f"folder with one, a tiktoken.Encoding, or a tokenizer of Hugging Face."
+        f"folder with one, a tiktoken.Encoding, or a Hugging Face tokenizer."
     )
 
 
 def _load(path: str | os.PathLike[str], name: str) -> Tokenizer:
-    """The tokenizer at `path`. An error says what was passed, and how to make a tokenizer where there is none."""
+    """Return the tokenizer at `path`. An error names the argument and says how to create a tokenizer."""
     advice = "Train one with train_tokenizer()."
     try:
         return Tokenizer.load(path)
     except FileNotFoundError:
         if path in PUBLISHED:
-            advice = f"For the encoding of tiktoken with this name, pass Tokenizer.from_tiktoken({path!r})."
+            advice = f"For the tiktoken encoding of this name, pass Tokenizer.from_tiktoken({path!r})."
         elif isinstance(path, str) and may_be_hub_name(path):
             advice += f" For a name on the Hugging Face Hub, pass Tokenizer.from_pretrained({path!r})."
         message = f"{name}={os.fspath(path)!r}: there is no such file or folder. {advice}"
@@ -92,7 +88,7 @@ def _load(path: str | os.PathLike[str], name: str) -> Tokenizer:
 
 
 def _looks_like_a_tokenizer(path: Path) -> bool:
-    """Whether a format claims the file, so that its reader's message says more; a folder always has one of its own."""
+    """Whether a format recognizes the file, so that its reader has a more precise message. True for a folder."""
     if not path.is_file():
         return True
     with path.open("rb") as file:

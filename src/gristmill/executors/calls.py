@@ -1,4 +1,4 @@
-"""Calls: tasks by name, so that only names travel to the workers, and what comes back."""
+"""Calls: tasks by name, so that only names are sent to the workers, and their outcomes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gristmill.executors.done import Done, read_done, write_done
 from gristmill.executors.work_folder import WorkFolder, open_work_folder
 from gristmill.profile import peak_memory_bytes
 
-# Called between two steps of a task; what it raises ends the task.
+# Called between two steps of a task; an exception ends the task.
 Check: TypeAlias = Callable[[], None]
-# A task: (work folder, number, check) -> what it has made. The same for the same arguments, wherever and however often.
+# A task: (work folder, number, check) -> result. The same arguments give the same result, wherever and however often.
 TaskFunction: TypeAlias = Callable[[WorkFolder, int, Check], Done]
 
 
@@ -29,11 +29,11 @@ class Call:
     function: str  # "module:function", below the package gristmill
     folder: str  # the location of the work folder
     number: int
-    num_bytes: int = 0  # how much work it is, about: for bars and rates
+    num_bytes: int = 0  # approximate amount of work, for progress bars and rates
 
     @property
     def name(self) -> str:
-        """What its files are called.
+        """Name of the task, with which the names of its files begin.
 
         >>> Call("encode", "gristmill.shards.tasks:encode_part", "work", 7).name
         'encode-00007'
@@ -43,21 +43,21 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a call that did not fail."""
+    """The outcome of a call that succeeded."""
 
     call: Call
     done: Done
     node: str  # the machine
     worker: str  # the process or thread on it
     seconds: float
-    is_reused: bool  # its files were there already
+    is_reused: bool  # an earlier run had done it
     peak_memory_bytes: int | None = None  # of the process
 
 
 def perform(call: Call, check: Check, *, worker: str | None = None) -> Outcome:
-    """Run a task here and now, unless what it makes is there already.
+    """Run a task in this process, unless its result exists.
 
-    worker: who runs it on this machine; default: the id of this process.
+    worker: name of the worker on this machine. Default: the id of this process.
     """
     began = time.perf_counter()
     folder = open_work_folder(call.folder)
@@ -68,7 +68,7 @@ def perform(call: Call, check: Check, *, worker: str | None = None) -> Outcome:
         done = _function(call.function)(folder, call.number, check)
         check()
         write_done(folder, call.name, done)
-        # As a run that reuses it reads it: a tuple is a list there, and every key a str.
+        # As a later run would read it: JSON turns tuples into lists and keys into strings.
         done = replace(done, result=json.loads(json.dumps(done.result)))
     seconds = time.perf_counter() - began
     node, worker = platform.node(), worker or str(os.getpid())

@@ -1,8 +1,8 @@
-"""`.ok` files: a task has made these files, so large, with these checksums; written last, so it never lies about less.
+"""`.ok` files: record the files that a task has made, with sizes and checksums. They are written last.
 
-A reader trusts an `.ok` file only if its own checksum fits and every file it names has the size it names. Whoever reads
-the files themselves compares their checksums on the way, and a file that does not fit makes the task run again. So
-nothing is lost if a power failure damages an `.ok` file, and it is not flushed to the disk.
+A reader trusts an `.ok` file only if its checksum matches and every file it names has the recorded size. Readers of the
+files themselves verify their checksums, and a mismatch makes the task run again. So a power failure that damages an
+`.ok` file loses nothing, and the file is not flushed to the disk.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ MAX_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a task has made."""
+    """The result of a task."""
 
     files: tuple[FileEntry, ...] = ()
-    result: dict[str, Any] = field(default_factory=dict)  # small, and JSON
+    result: dict[str, Any] = field(default_factory=dict)  # small, JSON
 
 
 def write_done(folder: WorkFolder, name: str, done: Done) -> None:
-    """Declare that the task `name` is done."""
+    """Record that the task `name` is done."""
     content = {"version": VERSION, "task": name, **asdict(done)}
     text = json.dumps(content, sort_keys=True)
     folder.write(f"{name}.ok", json.dumps({"xxh64": _checksum(text), "content": text}).encode(), durable=False)
 
 
 def read_done(folder: WorkFolder, name: str) -> Done | None:
-    """What the task `name` has made; None unless it is all there.
+    """Return the result of the task `name`; None unless it is complete.
 
-    Whatever else the `.ok` file holds, however it was damaged, is None too: the task then runs again.
+    A damaged `.ok` file gives None too: the task then runs again.
     """
     try:
         done = _parse(folder.read(f"{name}.ok", max_bytes=MAX_BYTES), name)
@@ -50,13 +50,13 @@ def read_done(folder: WorkFolder, name: str) -> Done | None:
 
 
 def read_all_done(folder: WorkFolder, names: Sequence[str]) -> list[Done | None]:
-    """What each of many tasks has made, as `read_done` gives it, without a request for those that have not ended."""
+    """Return the results of many tasks, as `read_done` does, without a request for tasks that have not finished."""
     there = set(folder.names())
     return in_parallel(lambda name: read_done(folder, name) if f"{name}.ok" in there else None, names)
 
 
 def _parse(data: bytes, name: str) -> Done:
-    """What an `.ok` file says; ValueError for anything that `write_done` does not write."""
+    """Return the content of an `.ok` file; raise ValueError for anything that `write_done` does not write."""
     record = parse_json(data, error=FormatError)
     text = record.get("content") if isinstance(record, dict) else None
     if not isinstance(text, str) or record.get("xxh64") != _checksum(text):
@@ -75,7 +75,7 @@ def _entry(value: Any) -> FileEntry:
         raise FormatError("a file without name, size and checksum")
     size, checksum = value["num_bytes"], value["xxh64"]
     if type(size) is not int or size < 0 or not isinstance(checksum, str):
-        raise FormatError("a size or checksum that is none")
+        raise FormatError("an invalid size or checksum")
     return FileEntry(check_name(value["name"]), size, checksum)
 
 

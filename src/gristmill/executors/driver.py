@@ -1,4 +1,4 @@
-"""Driving a job: the calls of each stage on the workers of an executor, with retries, and copies of slow calls."""
+"""Driver: runs the calls of each stage on the workers of an executor, with retries and copies of slow calls."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from gristmill.executors.executor import Finished, Workers
 from gristmill.executors.watch import Watch
 from gristmill.executors.work_folder import DamagedPartError, WorkFolder
 
-# No wait is longer, so that Ctrl-C and the bar do not have to wait for a task.
+# Maximum wait, so that Ctrl-C and the progress bar do not have to wait for a task.
 POLL_SECONDS = 0.2
-# Of calls under way or waiting with the executor, for each worker: the next one is there when a worker is free.
+# Submitted calls per worker: a worker that becomes free finds the next call waiting.
 CALLS_PER_WORKER = 2
-# How often a task is begun before it counts as the cause: one that needs too much memory ends every worker.
+# Attempts before the task counts as the cause: one that needs too much memory kills every worker.
 MAX_ATTEMPTS = 4
-# A call is slow, and gets a second copy on an idle worker, when it takes so many times as long as the others, and at
-# least so many seconds.
+# A call is slow, and gets a second copy on an idle worker, when it takes this many times as long as the others, and at
+# least this many seconds.
 SLOW_FACTOR = 3.0
 SLOW_SECONDS = 5.0
 MAX_COPIES = 2
 
-# What one machine may lack and another have: space on a disk, memory, files that it may open, a connection.
+# Resources that one machine may lack and another have: disk space, memory, open files, a connection.
 _OF_MACHINE = {
     getattr(errno, name)
     for name in ("ENOSPC", "EDQUOT", "EIO", "EROFS", "ENOMEM", "EMFILE", "ENFILE", "ESTALE")
     if hasattr(errno, name)
 }
 
-# The calls of a stage, given the outcomes of the stage before.
+# Returns the calls of a stage, given the outcomes of the previous stage.
 Stage: TypeAlias = Callable[[list[Outcome]], list[Call]]
 
 
 def run_stages(workers: Workers, folder: WorkFolder, stages: Sequence[Stage], watch: Watch) -> list[list[Outcome]]:
-    """The outcomes of all stages, one stage after the other.
+    """Run all stages in order, and return the outcomes of each.
 
-    A stage that finds a file of an earlier one damaged has that task run again; all others are found done.
+    If a stage finds a damaged file of an earlier stage, the task of that file runs again; all other tasks are reused.
     """
     times_damaged: Counter[str] = Counter()
     while True:
@@ -61,9 +61,10 @@ def run_stages(workers: Workers, folder: WorkFolder, stages: Sequence[Stage], wa
 
 
 def run_calls(workers: Workers, calls: Sequence[Call], watch: Watch) -> list[Outcome]:
-    """The outcomes of all calls, in their order.
+    """Run all calls, and return their outcomes in order.
 
-    The first error of a task ends the others. Of errors at the same time, that of the lowest number is raised.
+    The first error of a task cancels the others. Of several errors at the same time, the one with the lowest number is
+    raised.
     """
     run = _Run(workers, calls, watch)
     watch.begin(calls)
@@ -81,42 +82,42 @@ def run_calls(workers: Workers, calls: Sequence[Call], watch: Watch) -> list[Out
 @dataclass(slots=True)
 class _Attempt:
     index: int  # of the call
-    began: float | None = None  # when a worker was free for it
+    began: float | None = None  # time at which a worker was free for it
 
     def is_slow(self, expected_seconds: float) -> bool:
-        """Whether it takes far longer than expected."""
+        """Whether it takes much longer than expected."""
         if self.began is None:
             return False
         return time.monotonic() - self.began > max(SLOW_SECONDS, SLOW_FACTOR * expected_seconds)
 
 
 class _Run:
-    """The calls of one stage: waiting, under way (some twice) or done."""
+    """The calls of one stage: waiting, running (some twice) or done."""
 
     def __init__(self, workers: Workers, calls: Sequence[Call], watch: Watch) -> None:
         self.outcomes: dict[int, Outcome] = {}
         self._workers, self._calls, self._watch = workers, calls, watch
         self._waiting = deque(range(len(calls)))
-        self._under_way: dict[int, _Attempt] = {}  # by ticket, in the order in which they were submitted
+        self._under_way: dict[int, _Attempt] = {}  # by ticket, in order of submission
         self._num_attempts = [0] * len(calls)
-        self._seconds: list[float] = []  # of the calls that were done here
+        self._seconds: list[float] = []  # of the calls that this run has done
         self._seconds_per_byte: list[float] = []
 
     def submit(self) -> None:
-        """Submit what waits, as long as the workers have few enough calls."""
+        """Submit waiting calls, up to `CALLS_PER_WORKER` per worker."""
         while self._waiting and len(self._under_way) < CALLS_PER_WORKER * max(1, self._workers.num_workers):
             self._submit(self._waiting.popleft())
-        # Calls begin in the order in which they were submitted.
+        # Calls start in order of submission.
         for attempt in islice(self._under_way.values(), self._workers.num_workers):
             attempt.began = attempt.began or time.monotonic()
 
     def take(self, finished: Sequence[Finished]) -> None:
-        """Put away what has ended."""
+        """Record finished calls; raise the error of a failed one that cannot be retried."""
         errors: dict[int, BaseException] = {}
         for one in finished:
             attempt = self._under_way.pop(one.ticket, None)
             if attempt is None:
-                continue  # the copy of a call that came to its end first, in this very list
+                continue  # the other copy of the call finished first, in this list
             if one.outcome is not None:
                 self._put_away(attempt.index, one.outcome)
             elif _may_pass(one) and self._may_run_again(attempt.index):
@@ -127,10 +128,10 @@ class _Run:
             raise errors[min(errors)]
 
     def copy_slow_calls(self) -> None:
-        """Submit calls a second time that take far longer than the others, if workers are idle."""
+        """Submit copies of calls that take much longer than the others, if workers are idle."""
         if self._waiting or not self._seconds or not self._workers.copies_help:
             return
-        # By the byte too: an input that cannot be cut makes a part that is larger than the others.
+        # Also per byte: an input that cannot be cut makes a part that is larger than the others.
         usual, per_byte = statistics.median(self._seconds), statistics.median(self._seconds_per_byte)
         for attempt in list(self._under_way.values()):
             if len(self._under_way) >= self._workers.num_workers:
@@ -141,7 +142,7 @@ class _Run:
                 self._watch.copied()
 
     def cancel(self) -> None:
-        """Nobody wants what is still under way."""
+        """Cancel all running calls."""
         for ticket in self._under_way:
             self._workers.cancel(ticket)
         self._under_way.clear()
@@ -162,7 +163,7 @@ class _Run:
 
     def _may_run_again(self, index: int) -> bool:
         if self._tickets(index):
-            return True  # its copy is under way
+            return True  # its copy is running
         if self._num_attempts[index] >= MAX_ATTEMPTS:
             return False
         self._waiting.appendleft(index)
@@ -184,28 +185,28 @@ class _Run:
 
 
 def _may_pass(finished: Finished) -> bool:
-    """Whether the same call may end well the next time: its worker died, a storage failed, which may be brief, or its
-    machine lacks what another has.
+    """Whether the call may succeed next time: its worker died, a storage failed, which may be temporary, or its machine
+    lacks a resource that another one has.
     """
     error = finished.error
     if finished.worker_died or isinstance(error, GristmillError):
         return finished.worker_died or isinstance(error, RemoteInputError)
     is_of_machine = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _OF_MACHINE)
-    return is_of_machine and bool(finished.node)  # where there is one machine, it lacks it the next time too
+    return is_of_machine and bool(finished.node)  # a single machine will lack it next time too
 
 
 def _located(error: BaseException, call: Call, node: str) -> BaseException:
-    """The error of a task, with the task, and with its machine where there may be others."""
+    """Add the task to an error, and its machine if there may be several."""
     where = f"in the task {call.name}" + f" on the node {node}" * bool(node)
     if node and isinstance(error, OSError) and error.errno is not None and not isinstance(error, GristmillError):
         advice = ""
         if isinstance(error, FileNotFoundError):
-            advice = ". All machines must see the inputs and the work folder by the same names"
+            advice = ". All machines must be able to access the inputs and the work folder under the same names"
         elif error.filename is None:  # a temporary file
             advice = f". The task writes to {call.folder} and to the temporary folder of that machine"
         error = OSError(error.errno, f"{error.strerror} ({where}){advice}", error.filename)
     elif node and isinstance(error, InputChangedError):
-        advice = "All machines must see the same file, with the same time of change."
-        error.args = (f"{error} This was found on the node {node}. {advice}",)
+        advice = "All machines must have the same file, with the same modification time."
+        error.args = (f"{error} Detected on the node {node}. {advice}",)
     error.add_note(f"{where[0].upper()}{where[1:]}.")
     return error

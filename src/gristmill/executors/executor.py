@@ -1,4 +1,4 @@
-"""Executors: what runs calls. `Workers` are the open form: started, and to be closed."""
+"""Executors run calls. `Workers` is the running form of an executor: started, and to be closed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gristmill.corpus.inputs import is_url
 from gristmill.errors import OptionError
 from gristmill.executors.calls import Call, Outcome
 
-# By name. An executor is one module and one line here; the module is imported when the executor is asked for.
+# Executors by name, each in its own module, which is imported on first use.
 EXECUTORS = {
     "local": "gristmill.executors.local:Local",
     "processes": "gristmill.executors.processes:Processes",
@@ -25,57 +25,70 @@ MAX_WORKERS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A call that has ended: with an outcome, with an error of the task, or because its worker died."""
+    """A finished call: with an outcome, with an error of the task, or because its worker died."""
 
-    ticket: int  # what `Workers.submit` gave
+    ticket: int  # the result of `Workers.submit`
     outcome: Outcome | None = None
     error: BaseException | None = None
-    worker_died: bool = False  # nothing is wrong with the task: it may run again elsewhere
-    node: str = ""  # the machine of a worker that failed or died, where it is known and there may be others
+    worker_died: bool = False  # not an error of the task, which may run again elsewhere
+    node: str = ""  # the worker's machine, if known and there may be several
 
 
 class Workers(ABC):
-    """Workers that are running. One thread at a time calls these methods."""
+    """Running workers. Only one thread at a time may call these methods."""
 
-    # Whether a second copy of a slow call may end sooner than the first.
+    # Whether a second copy of a slow call may finish before the first.
     copies_help: ClassVar[bool] = True
 
     @property
     @abstractmethod
     def num_workers(self) -> int:
-        """How many calls can run at the same time, now."""
+        """Number of calls that can run at the same time, now."""
 
     @abstractmethod
     def submit(self, call: Call) -> int:
-        """Have a call run as soon as a worker is free; the ticket by which `wait` names it."""
+        """Run a call as soon as a worker is free; return a ticket, which `wait` reports."""
 
     @abstractmethod
     def wait(self, seconds: float) -> list[Finished]:
-        """The calls that have ended since, as soon as there is one, or none after so many seconds."""
+        """Return the calls that have finished; wait up to `seconds` for the first one."""
 
     @abstractmethod
     def cancel(self, ticket: int) -> None:
-        """Nobody wants the outcome of this call any more; `wait` never names it again."""
+        """Drop the outcome of a call; `wait` never reports it."""
 
-    def check_on_this_machine(self) -> None:  # noqa: B027  most are
-        """Raise OptionError if workers are on other machines, which see no temporary folder of this one."""
+    def check_on_this_machine(self) -> None:  # noqa: B027  most workers are
+        """Raise OptionError if workers are on other machines, which cannot access a temporary folder of this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executor(ABC):
-    """Who runs the tasks of a job, and where they leave their files.
+    """Base class of executors: what runs the tasks of a job, and where they leave their files.
 
-    num_workers: how many tasks run at the same time; default: what the machine, or the cluster, has.
-    work_folder: a folder or URL that all workers see. Default: beside the output.
-    part_bytes: about how much of the inputs is one task. Default: by the size of the corpus, at most 256 MB.
+    `Local` runs threads, `Processes` child processes and `Ray` the workers of a cluster. Pass one to `encode_corpus` or
+    `count_words`.
+
+    Raises:
+        OptionError: A field is out of range.
+
+    Examples:
+        >>> import gristmill as gm
+        >>> gm.Processes(num_workers=8, part_bytes=64_000_000)
+        Processes(num_workers=8, work_folder=None, part_bytes=64000000)
+        >>> isinstance(gm.Local(), gm.Executor)
+        True
     """
 
     name: ClassVar[str]
+    """Name of the executor, such as "processes"."""
     num_workers: int | None = None
+    """Number of tasks that run at the same time. Default: all cores of the machine or CPUs of the cluster."""
     work_folder: str | os.PathLike[str] | None = None
+    """A folder or URL that all workers can access. Default: beside the output."""
     part_bytes: int | None = None
+    """Approximate size of the input of one task. Default: depends on the size of the corpus, at most 256 MB."""
 
-    # A subclass with checks of its own calls `Executor.__post_init__(self)` first: slots break `super()`.
+    # A subclass that adds checks calls `Executor.__post_init__(self)` first: slots break `super()`.
     def __post_init__(self) -> None:
         if self.num_workers is not None:
             _set(self, "num_workers", _check_num_workers(self.num_workers))
@@ -86,11 +99,23 @@ class Executor(ABC):
 
     @property
     def runs_tasks(self) -> bool:
-        """Whether work is cut into tasks. Otherwise threads of this process do it all, without files in between."""
+        """Whether work is split into tasks. Otherwise threads of this process do it, without intermediate files."""
         return True
 
     def with_threads(self, num_threads: Any) -> Executor:
-        """This executor with so many threads, as an argument of `encode_corpus` and others asks for."""
+        """Return this executor with `num_threads` threads; only `Local` has threads.
+
+        Args:
+            num_threads: The argument `num_threads` of `encode_corpus` or `count_words`.
+
+        Raises:
+            OptionError: This executor is not `Local`, or `num_threads` contradicts `num_workers`.
+
+        Examples:
+            >>> from gristmill import Local
+            >>> Local().with_threads(2).num_workers
+            2
+        """
         raise OptionError(
             f"num_threads={num_threads!r} does not apply to executor={self.name!r}: each worker uses one thread. Pass "
             f"num_workers= to the executor instead."
@@ -98,13 +123,23 @@ class Executor(ABC):
 
     @abstractmethod
     def open(self) -> AbstractContextManager[Workers]:
-        """Start the workers; they end with the block."""
+        """Start the workers, and stop them when the block ends.
+
+        Returns:
+            A context manager that yields the `Workers`.
+
+        Examples:
+            ```python
+            with executor.open() as workers:
+                workers.submit(call)
+            ```
+        """
 
 
 def check_executor(executor: Any, num_threads: Any = None) -> Executor:
-    """The executor that an argument means: one of its class, or the name of one.
+    """Return the executor that an argument names: an `Executor`, or the name of one.
 
-    num_threads: another argument of the same function, how many threads are to work; only `Local` has threads.
+    num_threads: the argument `num_threads` of the same function; only `Local` has threads.
 
     >>> check_executor("local")
     Local(num_workers=None, work_folder=None, part_bytes=None)
@@ -124,7 +159,7 @@ def _named(executor: Any) -> Executor:
 
 
 def is_shared(location: str | os.PathLike[str]) -> bool:
-    """Whether other processes can see what is at `location`.
+    """Whether other processes can access `location`.
 
     >>> is_shared("s3://bucket/work"), is_shared("memory://work")
     (True, False)
@@ -133,16 +168,16 @@ def is_shared(location: str | os.PathLike[str]) -> bool:
 
 
 def check_shared(location: str | os.PathLike[str] | None) -> None:
-    """Raise if other processes cannot see what is at `location`, a work folder."""
+    """Raise if other processes cannot access `location`, a work folder."""
     if location is not None and not is_shared(location):
         raise OptionError(
-            f"{location} is in the memory of this process, where no worker of another process sees it. Pass a "
-            f"work_folder that all of them see: a folder of a shared file system, or a URL such as s3://bucket/work."
+            f"{location} is in the memory of this process, which workers cannot access. Pass a work_folder that all of "
+            f"them can access: a folder of a shared file system, or a URL such as s3://bucket/work."
         )
 
 
 def executor_class(name: Any) -> type[Executor]:
-    """The class of executors with this name."""
+    """Return the executor class with this name."""
     module, _, attribute = EXECUTORS[check_choice("executor", name, EXECUTORS)].partition(":")
     found: type[Executor] = getattr(importlib.import_module(module), attribute)
     return found
@@ -155,10 +190,7 @@ def _set(executor: Executor, name: str, value: object) -> None:
 def _check_num_workers(num_workers: Any) -> int:
     number = check_whole_number("num_workers", num_workers)
     if not 1 <= number <= MAX_WORKERS:
-        raise OptionError(
-            f"num_workers={number} is too {'small' if number < 1 else 'large'}. Pass 1 to {MAX_WORKERS:,}, or leave it "
-            f"out to use every core."
-        )
+        raise OptionError(f"num_workers must be 1 to {MAX_WORKERS:,}, got {number}. Leave it out to use every core.")
     return number
 
 
@@ -166,8 +198,8 @@ def _check_part_bytes(part_bytes: Any) -> int:
     number = check_whole_number("part_bytes", part_bytes)
     if number < 1:
         raise OptionError(
-            f"part_bytes={number} is too small. Pass part_bytes >= 1, such as 64_000_000, or leave it out: then it "
-            f"follows the size of the corpus."
+            f"part_bytes must be >= 1, got {number}. Pass a size such as 64_000_000, or leave it out to choose it by "
+            f"the size of the corpus."
         )
     return min(number, MAX_NATIVE)
 
@@ -176,15 +208,17 @@ def _check_work_folder(work_folder: Any) -> str:
     if not isinstance(work_folder, str | os.PathLike):
         raise OptionError(f"work_folder={work_folder!r} is a {type(work_folder).__name__}. Pass a path or a URL.")
     location = os.fspath(work_folder)
-    # "s3://" and "s3://my bucket" would be the path of a folder "s3:" on this machine.
+    # Otherwise "s3://" and "s3://my bucket" would be paths in a local folder "s3:".
     is_half_url = isinstance(location, str) and "://" in location and not is_url(location.rstrip("/"))
     if not isinstance(location, str) or not location or is_half_url:
         raise OptionError(
-            f"work_folder={work_folder!r} names no folder. Pass a path, or a URL without spaces such as "
+            f"work_folder={work_folder!r} is not a folder name. Pass a path, or a URL without spaces such as "
             f"'s3://bucket/work'."
         )
     if "\0" in location or not _can_be_encoded(location):
-        raise OptionError(f"work_folder={work_folder!r} has a character that no file name can have. Pass another name.")
+        raise OptionError(
+            f"work_folder={work_folder!r} has a character that file names cannot have. Pass another name."
+        )
     return location
 
 

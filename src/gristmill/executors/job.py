@@ -1,12 +1,12 @@
-"""Jobs: what is to be done, written down once, so that every worker reads the same.
+"""Jobs: the description of the work, written once so that every worker reads the same.
 
-`job.json` is small, however many inputs there are: every task reads it, to see whether the job is the one that its
-process has in memory. `inputs.jsonl` and `parts.jsonl` are read once in a process; `job.json` has their checksums.
+`job.json` is small for any number of inputs: every task reads it, to check whether the job is the one that its process
+has in memory. A process reads `inputs.jsonl` and `parts.jsonl` once; `job.json` has their checksums.
 
-The id of a job is a hash of what decides its result: inputs, options and the version of this format. How it is cut into
-parts is written down too, but is no part of the id: a run that resumes takes the parts that are there.
+The id of a job is a hash of everything that decides its result: inputs, options and the version of this format. The cut
+into parts is recorded too, but it is not part of the id: a run that resumes uses the existing parts.
 
-`open_job` is how counting and encoding get at their work folder:
+Counting and encoding open their work folder with `open_job`:
 
     location = job_location(job, work_folder=executor.work_folder, default=f"{out}/.parts")
     with open_job(location, job, make_parts) as opened:  # locked: one driver at a time
@@ -40,7 +40,7 @@ PARTS_FILE = "parts.jsonl"
 FORMAT = "gristmill-job"
 VERSION = 1
 KINDS = ("count", "encode")
-# What `job_location` calls the folder of a job in a work folder.
+# Name of the folder of a job in a work folder; see `job_location`.
 JOB_NAME = re.compile(rf"(?:{'|'.join(KINDS)})-[0-9a-f]{{16}}")
 IN_USE = "Another process is running this job. Wait for it to end, or stop it"
 
@@ -52,17 +52,17 @@ class Job:
     kind: str  # "count" or "encode"
     inputs: Sequence[Mapping[str, Any]]
     options: Mapping[str, Any]
-    settings: Mapping[str, Any]  # that do not change the result: sizes of parts, number of partitions
-    parts: Sequence[Any]  # what each part is, JSON
+    settings: Mapping[str, Any]  # with no effect on the result: sizes of parts, number of partitions
+    parts: Sequence[Any]  # description of each part, JSON
 
     @property
     def id(self) -> str:
-        """16 hexadecimal digits, the same wherever and whenever the same is asked for."""
+        """16 hexadecimal digits, the same for the same request everywhere."""
         decisive = {"version": VERSION, "kind": self.kind, "inputs": list(self.inputs), "options": dict(self.options)}
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
 
     def write(self, folder: WorkFolder) -> None:
-        """Write the job down; `job.json` last, so a folder with one is complete."""
+        """Write the job; `job.json` last, so a folder with that file is complete."""
         checksums = {
             "inputs_sha256": _write_lines(folder, INPUTS_FILE, self.inputs),
             "parts_sha256": _write_lines(folder, PARTS_FILE, self.parts),
@@ -83,24 +83,24 @@ class Job:
 
     @classmethod
     def read(cls, folder: WorkFolder) -> Job:
-        """The job of a folder; FileNotFoundError if there is none, FormatError if it is damaged."""
+        """Return the job of a folder. Raises FileNotFoundError if there is no job, FormatError if it is damaged."""
         data = folder.read(JOB_FILE)
         try:
             content = parse_json(data, error=FormatError)
             _check_content(content)
             inputs = _read_lines(folder, INPUTS_FILE, content["inputs_sha256"])
             if not all(isinstance(input, dict) for input in inputs):
-                raise FormatError("an input is no dict")
+                raise FormatError("an input is not an object")
             parts = _read_lines(folder, PARTS_FILE, content["parts_sha256"])
             job = cls(content["kind"], inputs, content["options"], content["settings"], parts)
             if job.id != content["id"]:
-                raise FormatError("its id is another")
-            if content["settings_sha256"] != _sha256_of(job.settings):  # they are no part of the id
-                raise FormatError("the checksum of its settings is another")
+                raise FormatError("its id does not match its content")
+            if content["settings_sha256"] != _sha256_of(job.settings):  # they are not part of the id
+                raise FormatError("the checksum of its settings does not match")
         except FormatError as error:
             why = str(error)
             raise FormatError(
-                f"{folder.location}: {JOB_FILE} is damaged, or not one of this version of Gristmill ({why.rstrip('.')}"
+                f"{folder.location}: {JOB_FILE} is damaged, or from another version of Gristmill ({why.rstrip('.')}"
                 f"). Remove the folder to start again."
             ) from error
         return job
@@ -124,7 +124,7 @@ _TYPES: dict[str, type] = {
 
 
 def _write_lines(folder: WorkFolder, name: str, values: Sequence[Any]) -> str:
-    """Write one value a line; the checksum of the file."""
+    """Write one value per line; return the checksum of the file."""
     lines = "".join(json.dumps(value) + "\n" for value in values).encode()
     folder.write(name, lines)
     return hashlib.sha256(lines).hexdigest()
@@ -136,25 +136,25 @@ def _read_lines(folder: WorkFolder, name: str, checksum: str) -> list[Any]:
     except (FileNotFoundError, IsADirectoryError):
         raise FormatError(f"{name} is missing") from None
     if hashlib.sha256(lines).hexdigest() != checksum:
-        raise FormatError(f"the checksum of {name} is another")
+        raise FormatError(f"the checksum of {name} does not match")
     values: list[Any] = parse_json(b"[" + b",".join(lines.splitlines()) + b"]", error=FormatError)
     return values
 
 
 def _check_content(content: Any) -> None:
-    """Raise FormatError unless `job.json` has what a job of this version has."""
+    """Raise FormatError unless `job.json` has the fields of a job of this version."""
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise FormatError("it holds something else")
+        raise FormatError("it is not a job")
     if content.get("version") != VERSION:
-        raise FormatError(f"version {str(content.get('version'))[:20]}, and this Gristmill has {VERSION}")
+        raise FormatError(f"version {str(content.get('version'))[:20]}, but this Gristmill reads version {VERSION}")
     for name, kind in _TYPES.items():
         if not isinstance(content.get(name), kind):
-            raise FormatError(f"{name} is missing or no {kind.__name__}")
+            raise FormatError(f"{name} is missing or not of type {kind.__name__}")
     if content["kind"] not in KINDS:
-        raise FormatError(f"the kind {content['kind'][:20]!r} is not known")
+        raise FormatError(f"the kind {content['kind'][:20]!r} is unknown")
 
 
-# The parts of a new job. It may write more files that the workers need into the folder, such as a tokenizer.
+# Returns the parts of a new job, and may write more files for the workers into the folder, such as a tokenizer.
 MakeParts: TypeAlias = Callable[[WorkFolder], Sequence[Any]]
 
 
@@ -164,11 +164,11 @@ class OpenJob:
 
     folder: WorkFolder
     job: Job  # with its parts
-    is_resumed: bool  # an earlier run has begun it
+    is_resumed: bool  # an earlier run has started it
 
 
 def job_location(job: Job, *, work_folder: str | os.PathLike[str] | None, default: str) -> str:
-    """The folder of a job: `KIND-ID` in the user's work folder, or `default`.
+    """Return the folder of a job: `KIND-ID` in the user's work folder, or `default`.
 
     >>> job_location(Job("count", [], {}, {}, []), work_folder="s3://bucket/work", default="x")
     's3://bucket/work/count-ee4fc7fe99b573fc'
@@ -178,14 +178,14 @@ def job_location(job: Job, *, work_folder: str | os.PathLike[str] | None, defaul
 
 @contextlib.contextmanager
 def open_job(location: str, job: Job, make_parts: MakeParts, *, overwrite: bool = False) -> Iterator[OpenJob]:
-    """The job in its folder: the one that an earlier run has begun there, or a new one.
+    """Open the job in its folder: the one that an earlier run has started there, or a new one.
 
-    job: what is to be done, with no parts. Its settings are for a new job; an earlier one keeps its own.
+    job: the job, without parts. Its settings are for a new job; an existing job keeps its own.
     make_parts: called for a new job.
-    overwrite: replace an unfinished job that is another one; without it, that is FileExistsError with the differences.
+    overwrite: replace a different unfinished job. Without it, such a job raises FileExistsError with the differences.
 
-    The folder stays when the block ends, whether by an error or not: `OpenJob.folder.remove()` when all is done. It is
-    removed only where the job could not even be written down. BlockingIOError: another process has the job open.
+    The folder stays when the block ends, with or without an error; call `OpenJob.folder.remove()` when all is done. It
+    is removed only if a new job could not be written. Raises BlockingIOError if another process has the job open.
     """
     with _locked(location) as (folder, is_new):
         there = _find(folder, job, overwrite)
@@ -194,7 +194,7 @@ def open_job(location: str, job: Job, make_parts: MakeParts, *, overwrite: bool 
             yield OpenJob(folder, there, True)
             return
         try:
-            if not is_new:  # files that a removed job has left: its tasks would pass for those of this one
+            if not is_new:  # leftovers of a removed job would be taken for results of this one
                 folder.clear()
             written = dataclasses.replace(job, parts=list(make_parts(folder)))
             written.write(folder)
@@ -207,17 +207,17 @@ def open_job(location: str, job: Job, make_parts: MakeParts, *, overwrite: bool 
 
 @contextlib.contextmanager
 def reopen_job(location: str) -> Iterator[OpenJob]:
-    """The job of a folder, to finish it; FileNotFoundError if there is none."""
+    """Open the job of a folder, to finish it; raise FileNotFoundError if there is no job."""
     folder = open_work_folder(location)
     if folder.size(JOB_FILE) is None:
-        raise FileNotFoundError(errno.ENOENT, f"No job here: it has no {JOB_FILE}", folder.location)
+        raise FileNotFoundError(errno.ENOENT, f"The folder holds no job: it has no {JOB_FILE}", folder.location)
     with _locked(location) as (folder, _):
         yield OpenJob(folder, Job.read(folder), True)
 
 
 @contextlib.contextmanager
 def _locked(location: str) -> Iterator[tuple[WorkFolder, bool]]:
-    """The folder, made if need be, and whether it is new. Only a folder of a file system can be locked."""
+    """The folder, created if missing, and whether it is new. Only a folder of a file system can be locked."""
     folder = open_work_folder(location)
     if not isinstance(folder, LocalWorkFolder):
         yield folder, not folder.names()
@@ -225,7 +225,7 @@ def _locked(location: str) -> Iterator[tuple[WorkFolder, bool]]:
     try:
         folder.path.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        message = "Cannot be a work folder, because it is a file or below one. Pass a folder"
+        message = "The work folder is a file, or inside a file. Pass a folder"
         raise NotADirectoryError(errno.ENOTDIR, message, str(folder.path.parent)) from None
     descriptor, is_new = create_and_lock(Path(folder.path), reason=IN_USE)
     try:
@@ -235,7 +235,7 @@ def _locked(location: str) -> Iterator[tuple[WorkFolder, bool]]:
 
 
 def _find(folder: WorkFolder, job: Job, overwrite: bool) -> Job | None:
-    """The job that is there, if it is the same; None if there is none, or no longer one."""
+    """Return the job in the folder if it is the same; None if there is no job, or it was removed."""
     try:
         there = Job.read(folder)
     except FileNotFoundError:
@@ -253,15 +253,15 @@ def _find(folder: WorkFolder, job: Job, overwrite: bool) -> Job | None:
     raise FileExistsError(
         errno.EEXIST,
         f"The folder holds an unfinished job with other options or inputs: {'; '.join(differences(there, job))}. "
-        f"Run it with those to finish it, pass overwrite=True to start again, or another folder",
+        f"Finish it with the same options, pass overwrite=True to start again, or pass another folder",
         folder.location,
     )
 
 
 def differences(there: Job, asked: Job) -> list[str]:
-    """What is not the same in two jobs, in words."""
+    """Describe how two jobs differ."""
     if there.kind != asked.kind:
-        return [f"it was to {there.kind} and is now to {asked.kind}"]
+        return [f"the job was {there.kind!r} and is now {asked.kind!r}"]
     before, now = there.options, asked.options
     found = [
         f"{name} was {before.get(name)!r} and is now {now.get(name)!r}"
@@ -273,8 +273,8 @@ def differences(there: Job, asked: Job) -> list[str]:
 
 def _input_differences(there: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]]) -> list[str]:
     if len(there) != len(asked):
-        return [f"there were {len(there):,} inputs, and there are now {len(asked):,}"]
+        return [f"the number of inputs was {len(there):,} and is now {len(asked):,}"]
     for before, now in zip(there, asked, strict=True):
         if before != now:
-            return [f"the input {now.get('name')} is new, has changed, or comes in another order"]
+            return [f"the input {now.get('name')} is new, has changed, or has moved in the order"]
     return []

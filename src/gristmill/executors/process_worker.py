@@ -1,4 +1,4 @@
-"""A process of `Processes`: performs the calls that come in, one after the other."""
+"""A process of `Processes`: runs calls, one after the other."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gristmill.executors.calls import Call, Outcome, perform
 from gristmill.executors.done import Done
 from gristmill.executors.work_folder import FileEntry
 
-# How often a worker looks for its parent. A thread does, because one step of a task may take minutes.
+# How often a worker checks that its parent lives. A thread checks, because one step of a task may take minutes.
 LOOK_SECONDS = 0.5
 
 
 def serve(parent: int) -> Callable[..., dict[str, Any]]:
-    """What answers the requests: each is the fields of a call, and the answer is the outcome as plain values."""
-    # The process that asked warns for itself, once, where the user's code called it.
+    """Return the function that answers requests: it takes the fields of a call and returns its outcome."""
+    # The driver warns itself, once, at the line of the user's code.
     warnings.simplefilter("ignore", UserWarning)
     threading.Thread(target=_end_with_parent, args=(parent,), name="gristmill-parent", daemon=True).start()
 
@@ -31,17 +31,17 @@ def serve(parent: int) -> Callable[..., dict[str, Any]]:
 
 
 def unpack_outcome(answer: dict[str, Any]) -> Outcome:
-    """The outcome that a worker has sent."""
+    """Return the outcome that a worker has sent."""
     done = answer["done"]
     files = tuple(FileEntry(**entry) for entry in done["files"])
     return Outcome(**{**answer, "call": Call(**answer["call"]), "done": Done(files, done["result"])})
 
 
 def _nothing_to_check() -> None:
-    """A call that nobody wants any more ends because its process is ended."""
+    """Do nothing: a cancelled call ends when its process is killed."""
 
 
 def _end_with_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(LOOK_SECONDS)
-    os._exit(0)  # it was killed: nobody waits for the outcome, and what is half written stays unpublished
+    os._exit(0)  # the parent died: the outcome is not needed, and partly written files stay unpublished

@@ -1,4 +1,4 @@
-"""`Processes`: child processes of this one."""
+"""`Processes`: child processes as executor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gristmill.progress import running_workers
 if TYPE_CHECKING:
     import subprocess
 
-# Each worker is one thread: as many workers as cores would otherwise each start as many threads as cores.
+# One thread per worker: otherwise each of N workers on N cores would start N threads.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 REMEDY = "pass a smaller num_workers or part_bytes"
@@ -32,13 +32,19 @@ REMEDY = "pass a smaller num_workers or part_bytes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processes(Executor):
-    """Child processes of this one, each with one thread; by default as many as there are cores to run on.
+    """Child processes, each with one thread; by default one per usable core.
 
-    They do not import the script that started them, so it needs no `if __name__ == "__main__"`. One that dies is
-    replaced, and its task runs again.
+    The processes do not import the script that started them, so it needs no `if __name__ == "__main__"`. A process that
+    dies is replaced, and its task runs again. `open()` starts the processes.
+
+    Examples:
+        ```python
+        gm.encode_corpus("corpus/", "tokenizer.json", out="shards", executor=gm.Processes(num_workers=8))
+        ```
     """
 
     name: ClassVar[str] = "processes"
+    """Name of the executor."""
 
     def __post_init__(self) -> None:
         Executor.__post_init__(self)
@@ -46,6 +52,11 @@ class Processes(Executor):
 
     @contextmanager
     def open(self) -> Iterator[Workers]:
+        """Start the processes, and stop them when the block ends.
+
+        Yields:
+            The running workers.
+        """
         workers = ProcessWorkers(self.num_workers or usable_cores())
         try:
             yield workers
@@ -56,22 +67,22 @@ class Processes(Executor):
 @dataclass(eq=False, slots=True)
 class _Child:
     process: subprocess.Popen[bytes]
-    ticket: int | None = None  # of the call that it performs
+    ticket: int | None = None  # of the call that it runs
     is_ready: bool = False
 
 
 class ProcessWorkers(Workers):
-    """Processes that perform calls, started when there is something to do for them.
+    """Processes that run calls, started on demand.
 
-    Everything happens on the caller's thread: a process has one call at a time, and waiting for the outcomes is waiting
-    for their pipes.
+    Everything happens on the caller's thread: a process runs one call at a time, and waiting for outcomes means waiting
+    for the pipes of the processes.
     """
 
     def __init__(self, num_workers: int) -> None:
         self._num_workers = num_workers
         self._next_ticket = 0
-        self._waiting: deque[int] = deque()  # tickets of calls that no process has yet
-        self._calls: dict[int, Call] = {}  # by ticket, until they have ended
+        self._waiting: deque[int] = deque()  # tickets of calls not sent to a process yet
+        self._calls: dict[int, Call] = {}  # by ticket, until they finish
         self._children: list[_Child] = []
         self._pipes = selectors.DefaultSelector()
 
@@ -102,7 +113,7 @@ class ProcessWorkers(Workers):
             self._end(child)
 
     def close(self) -> None:
-        """End all processes, whatever they do."""
+        """Kill all processes, even busy ones."""
         for child in self._children:
             child.process.kill()
         for child in list(self._children):
@@ -123,7 +134,7 @@ class ProcessWorkers(Workers):
             return None
         try:
             process = start_process(ONE_THREAD)
-        except OSError:  # the system has no more processes: those there are do the work
+        except OSError:  # the process limit is reached: continue with the running ones
             if not self._children:
                 raise
             self._num_workers = len(self._children)
@@ -135,7 +146,7 @@ class ProcessWorkers(Workers):
         return child
 
     def _read(self, child: _Child) -> Finished | None:
-        """What a process has to say: that it is ready, an outcome, an error, or by the end of its pipe that it died."""
+        """Read a message of a process: ready, an outcome or an error; the end of its pipe means that it died."""
         ticket = child.ticket
         try:
             if not child.is_ready:
@@ -160,7 +171,7 @@ class ProcessWorkers(Workers):
     def _send_call(self, child: _Child) -> None:
         if child.ticket is None:
             return  # cancelled meanwhile
-        with suppress(WorkerError):  # the pipe from it has ended too, which `wait` sees
+        with suppress(WorkerError):  # the process died, which `wait` notices by its pipe
             send_to(child.process, astuple(self._calls[child.ticket]))
 
     def _end(self, child: _Child) -> None:

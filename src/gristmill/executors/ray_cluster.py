@@ -1,7 +1,7 @@
-"""`Ray`: the machines of a Ray cluster, or one that is started on this machine.
+"""`Ray`: the machines of a Ray cluster as executor, or a cluster that is started on this machine.
 
-Only the fields of a call travel to a worker, and only sizes, checksums and small figures travel back: what tasks make
-is in files of the work folder, because Ray's object store loses what a process owned that has died.
+Only the fields of a call are sent to a worker, and only sizes, checksums and small statistics come back. Tasks write
+their results to files in the work folder, because Ray's object store loses the objects of a process that dies.
 """
 
 from __future__ import annotations
@@ -23,28 +23,36 @@ from gristmill.packages import load_package
 from gristmill.pretokenize.worker import unpack_error
 from gristmill.version import __version__
 
-# How long the size of the cluster counts as known. It is one question to its head.
+# How long the size of the cluster is cached. Asking for it is one request to the head node.
 SIZE_SECONDS = 2.0
-# How long tasks that nobody wants any more may take to end before their processes are killed.
+# How long cancelled tasks may take to end before their processes are killed.
 PATIENCE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ray(Executor):
-    """The workers of a Ray cluster; each task takes one CPU of it, and one thread.
+    """The workers of a Ray cluster. Each task takes one CPU of the cluster and runs one thread.
 
-    address: "auto" for the cluster that this machine belongs to, "HOST:6379", or "ray://HOST:10001" from a machine
-        outside it. Default: the cluster that this process is connected to, the one that RAY_ADDRESS names, or else a
-        cluster on this machine alone, which ends with the job.
-    num_workers: how many tasks run at the same time. Default: as many as the cluster has CPUs, also while it grows.
-    work_folder: a folder or URL that all machines of the cluster see, and so do this one and its inputs.
+    `work_folder` must be a folder or URL that this machine and all machines of the cluster can access, and so must the
+    inputs. By default, `num_workers` is the number of CPUs of the cluster, and follows it as the cluster grows. A task
+    whose worker or machine dies runs again elsewhere. Every machine needs the same version of Gristmill. `open()`
+    connects to the cluster.
 
-    A task whose worker or machine dies runs again elsewhere. Gristmill must be installed on every machine, in the same
-    version.
+    Examples:
+        ```python
+        executor = gm.Ray(address="auto", work_folder="s3://bucket/work")
+        gm.encode_corpus("s3://bucket/corpus/", "tokenizer.json", out="s3://bucket/shards", executor=executor)
+        ```
     """
 
     name: ClassVar[str] = "ray"
+    """Name of the executor."""
     address: str | None = None
+    """"auto" for the cluster of this machine, "HOST:6379", or "ray://HOST:10001" from a machine outside the cluster.
+
+    Default: the cluster that this process is connected to, else the one in RAY_ADDRESS, else a new cluster on this
+    machine, which ends with the job.
+    """
 
     def __post_init__(self) -> None:
         Executor.__post_init__(self)
@@ -54,6 +62,11 @@ class Ray(Executor):
 
     @contextmanager
     def open(self) -> Iterator[Workers]:
+        """Connect to the cluster, or start one, and disconnect when the block ends.
+
+        Yields:
+            The running workers.
+        """
         ray = load_package("ray", needed_by="executor='ray'")
         with connected(ray, self.address, self.num_workers):
             workers = RayWorkers(ray, self.num_workers)
@@ -64,10 +77,10 @@ class Ray(Executor):
 
 
 class RayWorkers(Workers):
-    """Tasks of Ray that perform calls.
+    """Ray tasks that run calls.
 
-    Ray could run tasks again by itself (`max_retries`). It does not here: the driver does, so that every attempt is
-    counted, shown and limited, whatever the executor.
+    Ray's own retries (`max_retries`) are off: the driver retries, so that every attempt is counted, shown and limited
+    in the same way for all executors.
     """
 
     def __init__(self, ray: Any, num_workers: int | None) -> None:
@@ -75,9 +88,9 @@ class RayWorkers(Workers):
         self._limit = num_workers
         self._task = ray.remote(num_cpus=1, max_retries=0, scheduling_strategy="SPREAD")(_portable_task())
         self._next_ticket = 0
-        self._waiting: deque[tuple[int, Call]] = deque()  # calls that Ray does not have yet
-        self._under_way: dict[Any, int] = {}  # tickets, by the reference that Ray gave
-        self._cancelled: dict[Any, float] = {}  # when, by reference: tasks that may not have ended yet
+        self._waiting: deque[tuple[int, Call]] = deque()  # calls not submitted to Ray yet
+        self._under_way: dict[Any, int] = {}  # tickets by Ray object reference
+        self._cancelled: dict[Any, float] = {}  # time of cancelling, by reference: tasks that may still run
         self._num_cpus = 1
         self._asked_at = float("-inf")
 
@@ -125,13 +138,13 @@ class RayWorkers(Workers):
         if others:
             some = ", ".join(others[:3]) + ", …" * (len(others) > 3)
             raise OptionError(
-                f"the Ray cluster has other machines ({some}), which do not see the temporary folder of this one. Pass "
-                f"a work_folder that all of them see: a folder of a shared file system, or a URL such as "
+                f"the Ray cluster has other machines ({some}), which cannot access the temporary folder of this one. "
+                f"Pass a work_folder that all of them can access: a folder of a shared file system, or a URL such as "
                 f"s3://bucket/work."
             )
 
     def close(self) -> None:
-        """End the tasks that are under way, in the way of Ctrl-C; those that do not, by killing their processes."""
+        """Interrupt the running tasks like Ctrl-C, and kill the processes of tasks that do not end."""
         self._waiting.clear()
         for ticket in list(self._under_way.values()):
             self.cancel(ticket)
@@ -144,7 +157,7 @@ class RayWorkers(Workers):
             self._end(reference, force=True)
 
     def _kill_cancelled(self) -> None:
-        """Kill the processes of cancelled tasks that had the time to end: each takes a CPU of the cluster."""
+        """Kill the processes of cancelled tasks that have not ended in time: each takes a CPU of the cluster."""
         now = time.monotonic()
         for reference in [one for one, when in self._cancelled.items() if now > when + PATIENCE_SECONDS]:
             del self._cancelled[reference]
@@ -175,7 +188,7 @@ class RayWorkers(Workers):
 
 
 def _portable_task() -> Any:
-    """The function that Ray sends to the workers whole, so that one without Gristmill can report that."""
+    """Return the function that Ray sends to the workers whole, so that one without Gristmill can report that."""
 
     def task(version: str, fields: tuple[Any, ...]) -> dict[str, Any]:
         import socket
@@ -197,9 +210,9 @@ def _missing(node: str, reason: str) -> str:
 
 
 def _has_died(exceptions: Any, error: Any) -> bool:
-    """Whether the worker, its machine or the connection to it is at fault, and not the task."""
+    """Whether the worker, its machine or the connection failed, and not the task."""
     if isinstance(error, exceptions.RayTaskError):
-        # What ended an earlier task of the same worker may come too late, and end this one.
+        # An interrupt for an earlier task of the same worker may arrive late and end this one.
         return isinstance(error.cause, exceptions.TaskCancelledError | KeyboardInterrupt | SystemExit)
     return not isinstance(error, exceptions.RuntimeEnvSetupError)
 
@@ -207,12 +220,12 @@ def _has_died(exceptions: Any, error: Any) -> bool:
 def _described(error: Any) -> WorkerError:
     name = type(getattr(error, "cause", None) or error).__name__
     text = " ".join(str(error).split())[:600]
-    return WorkerError(f"{text} (Ray's {name}). If memory is short, pass a smaller num_workers or part_bytes.")
+    return WorkerError(f"{text} (Ray's {name}). If memory ran out, pass a smaller num_workers or part_bytes.")
 
 
 @contextmanager
 def _connection() -> Iterator[None]:
-    """An error of the connection to the cluster, worded."""
+    """Convert an error of the connection to the cluster to a WorkerError."""
     try:
         yield
     except (ConnectionError, RuntimeError) as error:
@@ -220,5 +233,5 @@ def _connection() -> Iterator[None]:
             raise
         reason = " ".join(str(error).split())[:300]
         raise WorkerError(
-            f"the connection to the Ray cluster was lost ({reason}). Finished parts are kept: run the same again."
+            f"the connection to the Ray cluster was lost ({reason}). Finished parts are kept: run the command again."
         ) from error

@@ -1,4 +1,4 @@
-"""Connecting to a Ray cluster, or starting one on this machine, without output, and with errors within seconds."""
+"""Connect to a Ray cluster, or start one on this machine, without output and with errors within seconds."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from gristmill.errors import OptionError, WorkerError
 
 # How long a host may take to accept a connection. Ray itself waits for minutes.
 CONNECT_SECONDS = 5.0
-# Ray's smallest. Only names and small results travel.
+# Ray's minimum. Only names and small results are sent.
 OBJECT_STORE_BYTES = 80_000_000
-# No report about the use of Ray to its makers, and no warning about GPUs.
+# No usage statistics sent to Ray's makers, and no warning about GPUs.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 DEFAULT_PORTS = {"ray://": 10001, "": 6379}
 _ADDRESS = re.compile(r"(ray://|)([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\])(?::(\d{1,5}))?/?")
 
 
 def check_address(address: Any) -> str:
-    """An address of a cluster, in a form that Ray knows.
+    """Return the address of a cluster, checked for a form that Ray accepts.
 
     >>> check_address("ray://head:10001")
     'ray://head:10001'
@@ -46,10 +46,11 @@ cluster that this machine belongs to, 'HOST:6379', or 'ray://HOST:10001' from a 
 
 @contextmanager
 def connected(ray: Any, address: str | None, num_workers: int | None) -> Iterator[None]:
-    """A connection to a cluster for as long as the block lasts.
+    """A connection to a cluster within the block.
 
-    One that this process has already is used, and kept. Without an address, RAY_ADDRESS in the environment counts, as
-    `ray job submit` sets it; without that too, a cluster starts on this machine and ends with the block.
+    If this process is already connected, that connection is used and kept. Without an address, RAY_ADDRESS from the
+    environment is used, which `ray job submit` sets; without that, a cluster starts on this machine and ends with the
+    block.
     """
     address = address or os.environ.get("RAY_ADDRESS") or None
     if ray.is_initialized():
@@ -86,22 +87,22 @@ def _connect(ray: Any, address: str | None, num_workers: int | None) -> None:
 def _failure(address: str, error: Exception) -> str:
     reason = " ".join(str(error).split())[:500]
     if address == "local":
-        return f"Ray could not start on this machine: {reason}"
+        return f"could not start Ray on this machine: {reason}"
     if address == "auto":
-        advice = "Start one with `ray start --head`, pass the address of one, or leave the address out."
-        return f"address='auto': this machine belongs to no Ray cluster ({reason}). {advice}"
+        advice = "Start a cluster with `ray start --head`, pass the address of one, or leave the address out."
+        return f"address='auto': this machine is not part of a Ray cluster ({reason}). {advice}"
     advice = (
-        "Ray and Python must have the same versions here and there. A cluster with token authentication, the default "
-        "of newer versions, needs RAY_AUTH_MODE=token in the environment and its token on this machine."
+        "Ray and Python must have the same versions on both sides. A cluster with token authentication, the default of "
+        "newer versions, needs RAY_AUTH_MODE=token in the environment and its token on this machine."
     )
     if not address.startswith("ray://"):
         host = address.partition(":")[0]
         advice += f" From a machine outside the cluster, pass address='ray://{host}:10001'."
-    return f"address={address!r}: Ray could not connect: {reason} {advice}"
+    return f"address={address!r}: could not connect to Ray: {reason} {advice}"
 
 
 def _host_and_port(address: str) -> tuple[str, int] | None:
-    """The machine and port of an address; None for what is none.
+    """Return the host and port of an address; None if it is invalid.
 
     >>> _host_and_port("ray://head"), _host_and_port("10.0.0.1:6379"), _host_and_port("[::1]:6379")
     (('head', 10001), ('10.0.0.1', 6379), ('::1', 6379))
@@ -125,13 +126,13 @@ def _check_reachable(address: str) -> None:
         reason = "no answer" if isinstance(error, TimeoutError) else error.strerror or error
         raise WorkerError(
             f"address={address!r}: no Ray cluster can be reached at {place[0]}, port {place[1]} ({reason}). Check that "
-            f"it runs (`ray status` on its head) and that a firewall lets the port through. The head listens at port "
-            f"6379, and for ray:// addresses at port 10001."
+            f"it runs (`ray status` on its head node) and that no firewall blocks the port. The head node listens on "
+            f"port 6379, and on port 10001 for ray:// addresses."
         ) from error
 
 
 def _check_same_cluster(ray: Any, address: str | None) -> None:
-    """An address that is passed in a process with a connection must be the address of that connection."""
+    """Raise if this process is connected to a cluster with another address."""
     if address in (None, "auto"):
         return
     here = ray.get_runtime_context().gcs_address
@@ -144,7 +145,7 @@ def _check_same_cluster(ray: Any, address: str | None) -> None:
 
 @contextmanager
 def _kept_signal_handler() -> Iterator[None]:
-    """Ray replaces the handler of SIGTERM and leaves its own."""
+    """Restore the SIGTERM handler, which Ray replaces with its own."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -157,12 +158,12 @@ def _kept_signal_handler() -> Iterator[None]:
 
 @contextmanager
 def _silenced(ray: Any) -> Iterator[None]:
-    """Ray prints what happens to its workers to the standard output, where results belong."""
-    # RAY_AUTH_MODE: Ray sets it when it starts a cluster with a token, and leaves it.
+    """Silence Ray, which prints worker events to standard output, where results belong."""
+    # RAY_AUTH_MODE: Ray sets it when it starts a cluster with a token, and does not unset it.
     unset = [name for name in (*QUIET, "RAY_AUTH_MODE") if name not in os.environ]
     os.environ.update({name: value for name, value in QUIET.items() if name in unset})
     module = getattr(getattr(ray, "_private", None), "worker", None)
-    prints = getattr(module, "_worker_logs_enabled", None)  # what Ray's own debugger uses
+    prints = getattr(module, "_worker_logs_enabled", None)  # the switch that Ray's debugger uses
     if prints is not None:
         module._worker_logs_enabled = False  # type: ignore[union-attr]
     try:

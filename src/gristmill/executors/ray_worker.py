@@ -1,4 +1,4 @@
-"""What a worker of a Ray cluster does: performs one call."""
+"""The worker of a Ray cluster: runs one call."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from gristmill.version import __version__
 
 
 def answer(version: str, fields: tuple[Any, ...]) -> dict[str, Any]:
-    """The outcome of a call, or its error, as plain values.
+    """Run a call; return its outcome or its error as plain values.
 
-    version: that of the driver. Another one may cut, count or encode in another way.
+    version: the version of the driver. Another version may cut, count or encode differently.
     """
-    # The process that asked warns for itself, once, where the user's code called it.
+    # The driver warns itself, once, at the line of the user's code.
     warnings.simplefilter("ignore", UserWarning)
     call, node = Call(*fields), node_name()
     if version != __version__:
-        return {"missing": f"it has version {__version__}", "node": node}
+        return {"missing": f"the installed version is {__version__}", "node": node}
     try:
         _check_visible(call, node)
         outcome = perform(call, _nothing_to_check, worker=str(os.getpid()))
@@ -35,7 +35,7 @@ def answer(version: str, fields: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def node_name() -> str:
-    """The name of this machine, and the first digits of Ray's id for it: one machine may be several nodes."""
+    """Return the name of this machine and the first digits of its Ray node id: a machine may run several nodes."""
     import ray
 
     return f"{socket.gethostname()}/{ray.get_runtime_context().get_node_id()[:6]}"
@@ -44,10 +44,10 @@ def node_name() -> str:
 def _check_visible(call: Call, node: str) -> None:
     if open_work_folder(call.folder).size(JOB_FILE) is None:
         raise WorkerError(
-            f"the node {node} does not see the job in the work folder {call.folder}. All machines must see the same "
-            f"folder: pass a work_folder of a shared file system, or a URL such as s3://bucket/work."
+            f"the node {node} cannot access the job in the work folder {call.folder}. All machines must be able to "
+            f"access it: pass a work_folder of a shared file system, or a URL such as s3://bucket/work."
         )
 
 
 def _nothing_to_check() -> None:
-    """Ray ends a task that nobody wants any more by raising KeyboardInterrupt in it."""
+    """Do nothing: Ray ends a cancelled task by raising KeyboardInterrupt in it."""

@@ -1,8 +1,8 @@
-"""`RemoteWorkFolder`: a work folder at a URL, by `fsspec`, such as `s3://bucket/work`.
+"""`RemoteWorkFolder`: a work folder at a URL, such as `s3://bucket/work`, through `fsspec`.
 
-An object store shows an object when all of it has arrived; other file systems get it under a temporary name that is
-then changed. Either way it is written to a local temporary file first, so a task that fails sends nothing. Listings are
-asked for again each time: other machines write to the same folder.
+An object store shows an object only when it is complete; on other file systems, a file is written under a temporary
+name and renamed. In both cases it is written to a local temporary file first, so a task that fails sends nothing.
+Listings are not cached, because other machines write to the same folder.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from gristmill.executors.work_folder import (
     is_temporary,
 )
 
-# Where an object appears once all of it is there. All other file systems may show a part of a file.
+# Storages in which an object appears when it is complete. All others may show a partial file.
 OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "oci", "tos"}
 READ_ONLY = {"http", "https", "ftp", "github", "zip", "tar", "data"}
-# What is asked for in one request, and what a worker holds in memory of a file at once.
+# Size of one request, and of the part of a file that a worker holds in memory.
 BLOCK_BYTES = 16 << 20
-# Without these, s3fs holds 10 blocks of 50 MB of a file that it sends.
+# By default, s3fs holds 10 blocks of 50 MB of a file that it uploads.
 _PUT_OPTIONS = {"s3": {"chunksize": BLOCK_BYTES, "max_concurrency": 2}}
 _PUT_OPTIONS["s3a"] = _PUT_OPTIONS["s3"]
 
@@ -46,14 +46,14 @@ class RemoteWorkFolder(WorkFolder):
         self._protocol = url.partition("://")[0].lower()
         if "::" in self._protocol or self._protocol in READ_ONLY:
             raise OptionError(
-                f"{url} cannot be written to. Pass a folder that all workers see, or a URL of a storage that can be "
-                f"written to, such as 's3://bucket/name'."
+                f"{url} cannot be written to. Pass a folder that all workers can access, or a URL of a writable "
+                f"storage such as 's3://bucket/name'."
             )
 
     def read(self, name: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
-        data = self._range(name, 0, max_bytes + 1)  # in one request: its size is not asked for
+        data = self._range(name, 0, max_bytes + 1)  # one request, without asking for the size
         if len(data) > max_bytes:
-            raise FormatError(f"{self._url(name)}: has more than {max_bytes:,} bytes.")
+            raise FormatError(f"{self._url(name)}: has more than {max_bytes:,} bytes. The file is damaged.")
         return data
 
     def size(self, name: str) -> int | None:
@@ -93,7 +93,7 @@ class RemoteWorkFolder(WorkFolder):
         return [name for name in (str(entry).rstrip("/").rpartition("/")[2] for entry in found) if name]
 
     def remove(self) -> None:
-        """Remove what is there; a file that a late worker adds meanwhile is found by a second look."""
+        """Remove all files; a second pass finds a file that a late worker adds meanwhile."""
         for _ in range(2):
             names = self.names()
             with contextlib.suppress(FileNotFoundError), self._at() as (system, path):
@@ -101,7 +101,7 @@ class RemoteWorkFolder(WorkFolder):
                     system.rm(path, recursive=True)
 
     def discard_leftovers(self) -> None:
-        """Those written to in the last hour stay: a worker may run that this process knows nothing of."""
+        """Keep those written to in the last hour: they may belong to a worker that this process does not know."""
         for name in filter(is_temporary, self.names()):
             with contextlib.suppress(FileNotFoundError):
                 modified_ns = status(self._url(name)).modified_ns
@@ -125,7 +125,7 @@ class RemoteWorkFolder(WorkFolder):
                 raise
 
     def _fetch(self, name: str, begin: int, end: int | None, file: Any) -> None:
-        """Write the bytes from `begin` to `end` to a local file, or as many of them as there are."""
+        """Write the bytes from `begin` to `end`, or to the end of the file, to a local file."""
         if end is None:
             end = self.size(name)
             if end is None:
@@ -138,7 +138,7 @@ class RemoteWorkFolder(WorkFolder):
                 return
 
     def _range(self, name: str, begin: int, end: int) -> bytes:
-        """The bytes from `begin` to `end`, or as many of them as there are."""
+        """Return the bytes from `begin` to `end`, or to the end of the file."""
         try:
             with self._at(name) as (system, path):
                 return bytes(system.cat_file(path, start=begin, end=end))
@@ -146,14 +146,14 @@ class RemoteWorkFolder(WorkFolder):
             size = self.size(name)
             if size is None or begin < size:
                 raise
-            return b""  # object stores refuse a range that begins at the end, or after it
+            return b""  # object stores reject a range that begins at or after the end
 
     def _url(self, name: str | None = None) -> str:
         return self.location if name is None else f"{self.location}/{check_name(name)}"
 
     @contextlib.contextmanager
     def _at(self, name: str | None = None) -> Iterator[tuple[Any, str]]:
-        """The file system, and the path of a file in it. Errors name the URL, and do not advise to skip an input."""
+        """The file system, and the path of a file in it. Errors name the URL, without the advice to skip the input."""
         try:
             with named_errors(self._url(name)):
                 yield file_system(self._url(name))
@@ -162,7 +162,7 @@ class RemoteWorkFolder(WorkFolder):
 
 
 def _move(system: Any, source: str, target: str) -> None:
-    """Give a file another name, also one that is taken: some file systems do not replace a file."""
+    """Rename a file, and replace an existing target: some file systems do not."""
     try:
         system.mv(source, target)
     except Exception:

@@ -1,4 +1,4 @@
-"""Figures of the tasks of a job: what each machine did, and how long the tasks of each stage took."""
+"""Statistics of the tasks of a job, per machine and per stage."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from dataclasses import dataclass
 
 from gristmill.profile import TaskTime
 
-# Whose bytes are those of the inputs; those of other stages have been counted there.
+# Stages whose bytes are bytes of the inputs.
 READING_STAGES = ("count", "encode")
 NUM_SLOWEST = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFigures:
-    """What the workers of one machine did in this run."""
+    """Statistics of the workers of one machine in this run."""
 
     node: str
     num_workers: int
     num_tasks: int
     num_bytes: int  # of the inputs
-    busy_seconds: float  # of all its workers together
-    bytes_per_second: float  # of one worker that reads inputs; 0 where none does
+    busy_seconds: float  # of all its workers
+    bytes_per_second: float  # per worker that reads inputs; 0 if none does
     num_retries: int
-    num_reused: int  # tasks that an earlier run had done, and that a worker of this machine found
+    num_reused: int  # tasks of an earlier run that workers of this machine reused
     slowest: TaskTime | None
     peak_memory_bytes: int | None  # of its largest worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageFigures:
-    """How long the tasks of one stage took; those that were reused count only as such."""
+    """Times of the tasks of one stage, without reused tasks."""
 
     stage: str
     num_tasks: int
     num_reused: int
-    busy_seconds: float  # of all tasks together
+    busy_seconds: float  # of all tasks
     min_seconds: float
     median_seconds: float
     max_seconds: float
@@ -44,7 +44,7 @@ class StageFigures:
 
 
 def figures_by_node(tasks: Iterable[TaskTime]) -> list[NodeFigures]:
-    """One row for each machine, by name."""
+    """Return one row per machine, by name."""
     nodes: dict[str, list[TaskTime]] = {}
     for task in tasks:
         nodes.setdefault(task.node, []).append(task)
@@ -52,7 +52,7 @@ def figures_by_node(tasks: Iterable[TaskTime]) -> list[NodeFigures]:
 
 
 def figures_by_stage(tasks: Iterable[TaskTime]) -> list[StageFigures]:
-    """One row for each stage, in the order in which they began."""
+    """Return one row per stage, in the order in which they started."""
     stages: dict[str, list[TaskTime]] = {}
     for task in tasks:
         stages.setdefault(task.stage, []).append(task)

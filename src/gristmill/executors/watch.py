@@ -1,4 +1,4 @@
-"""`Watch`: what happens to the tasks of a job, for whoever looks on, and for the figures afterwards."""
+"""`Watch`: follows the tasks of a job, to report progress and to record how long they took."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from gristmill.executors.calls import Call, Outcome
 from gristmill.profile import TaskTime
 from gristmill.progress import OnProgress
 
-# What a bar calls a stage: "merge" is there that of merging pairs.
+# Names of stages in progress bars, where "merge" means merging pairs.
 SHOWN = {"merge": "join"}
-# Reports are no closer together, but for the last one of a stage: parts that are reused come by the thousand.
+# Minimum time between reports, except for the last of a stage: reused parts arrive by the thousand.
 REPORT_SECONDS = 0.1
 
 
 class Watch:
-    """Reports progress, and remembers how long each task took."""
+    """Reports progress, and records how long each task took."""
 
     def __init__(self, on_progress: OnProgress | None) -> None:
-        self.num_retries = 0  # tasks that lost their worker, or whose files were found damaged afterwards
-        self.num_copies = 0  # slow tasks that were begun a second time
+        self.num_retries = 0  # tasks that lost their worker, or whose files were damaged
+        self.num_copies = 0  # copies of slow tasks
         self._on_progress = on_progress
         self._tasks: dict[tuple[str, int], TaskTime] = {}
         self._next_report = 0.0
@@ -31,23 +31,23 @@ class Watch:
 
     @property
     def tasks(self) -> list[TaskTime]:
-        """How long each task took, in the order in which they ended."""
+        """How long each task took, in the order in which they finished."""
         return list(self._tasks.values())
 
     @property
     def num_reused(self) -> int:
-        """The number of tasks that an earlier run had done."""
+        """Number of tasks that an earlier run had done."""
         return sum(task.is_reused for task in self._tasks.values())
 
     def begin(self, calls: Sequence[Call]) -> None:
-        """A stage with these calls begins."""
+        """Start a stage with these calls."""
         self._stage = calls[0].stage if calls else ""
         self._num_parts, self._parts, self._reused = len(calls), 0, 0
         self._total_bytes = sum(call.num_bytes for call in calls)
         self._done_bytes = self._reused_bytes = 0
 
     def done(self, outcome: Outcome, attempts: int) -> None:
-        """A call has ended well."""
+        """Record a call that succeeded."""
         self._remember(outcome, attempts)
         num_bytes = outcome.call.num_bytes
         self._parts += 1
@@ -57,15 +57,15 @@ class Watch:
             self._reused_bytes += num_bytes
 
     def retried(self) -> None:
-        """A task has to run again."""
+        """Record that a task must run again."""
         self.num_retries += 1
 
     def copied(self) -> None:
-        """A slow task was begun a second time, elsewhere."""
+        """Record that a slow task was started a second time."""
         self.num_copies += 1
 
     def tick(self) -> None:
-        """Report how things are; a few times a second, whether or not anything has happened."""
+        """Report progress if a report is due. Called a few times per second."""
         now = time.monotonic()
         if self._on_progress is None or (self._parts < self._num_parts and now < self._next_report):
             return
@@ -86,7 +86,7 @@ class Watch:
         call = outcome.call
         before = self._tasks.get((call.stage, call.number))
         if before is not None and outcome.is_reused:
-            return  # this run itself did it, before it found other files damaged
+            return  # this run did it before, and then found other files damaged
         task = TaskTime(
             stage=call.stage,
             number=call.number,

@@ -1,7 +1,7 @@
-"""Work folders: where the tasks of a job find what to do and leave what they have made.
+"""Work folders: files through which the tasks of a job get their input and leave their results.
 
-Every worker must see the same folder: a folder of this machine where all workers run here, otherwise one of a file
-system that all machines share. A file appears under its name whole, or not at all.
+Every worker must be able to access the same folder: a local folder if all workers run on this machine, otherwise one on
+a shared file system. A file appears under its name complete, or not at all.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from gristmill.errors import FormatError, GristmillError
 from gristmill.publish import publish
 from gristmill.small_files import read_small_file
 
-# A temporary file that nobody has written to for so long is of a worker that was killed.
 NUM_REMOVERS = 4
+# A temporary file that has not been written to for this long belongs to a worker that was killed.
 LEFTOVER_SECONDS = 3600
-# The inputs of a job take about 200 bytes each; nothing that is read whole is larger.
+# Enough for millions of inputs, at about 200 bytes each; no other file that is read whole is larger.
 MAX_READ_BYTES = 1 << 30
-# How many requests to a file system are under way at once.
+# Number of concurrent requests to a file system.
 MAX_REQUESTS = 16
 _NAME = re.compile(r"[\w.-]{1,200}")  # letters of any language: some shards are named after their folder
 _TEMPORARY = re.compile(r"\.(.*)\.tmp\.\d+\.\d+")
@@ -42,7 +42,7 @@ Answer = TypeVar("Answer")
 
 
 class DamagedPartError(GristmillError):
-    """A file of a work folder is not what its task has written: the task must run again."""
+    """A file of a work folder does not match what its task has written: the task must run again."""
 
     def __init__(self, message: str, *, task: str) -> None:
         super().__init__(message)
@@ -59,7 +59,7 @@ class FileEntry:
 
 
 class LocalFile(NamedTuple):
-    """A file of this machine, and where in it the bytes that were asked for begin."""
+    """A local file, and the position in it of the requested bytes."""
 
     path: Path
     begin: int
@@ -68,43 +68,43 @@ class LocalFile(NamedTuple):
 class WorkFolder(ABC):
     """Files by name, in one folder without subfolders."""
 
-    location: str  # what another process passes to `open_work_folder`
+    location: str  # argument of `open_work_folder` in another process
 
     @abstractmethod
     def read(self, name: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
-        """All of a small file; FileNotFoundError if there is none, FormatError if it is larger than `max_bytes`."""
+        """Return a small file; raise FileNotFoundError if it is missing, FormatError if larger than `max_bytes`."""
 
     @abstractmethod
     def size(self, name: str) -> int | None:
-        """The size of a file, None if there is none."""
+        """Return the size of a file; None if it is missing."""
 
     @abstractmethod
     def create(self, name: str, *, durable: bool = True) -> AbstractContextManager[BinaryIO]:
-        """A file to write to, which is there under its name once the block has ended without an error.
+        """Open a file for writing. It appears under its name when the block ends without an error.
 
-        With `durable=False` it may be damaged after a power failure: for a file whose readers compare its checksum, and
-        have its task run again if it does not fit. Flushing such files to the disk can take longer than the task.
+        With `durable=False` it may be damaged after a power failure. Use it for files whose readers verify a checksum
+        and have the task run again on a mismatch. Flushing such files to the disk can take longer than the task.
         """
 
     @abstractmethod
     def as_local_file(self, name: str, begin: int = 0, end: int | None = None) -> AbstractContextManager[LocalFile]:
-        """A file of this machine that has bytes `begin` to `end` of a file, for as long as the block lasts."""
+        """A local file with bytes `begin` to `end` of a file, valid within the block."""
 
     @abstractmethod
     def discard(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file if it exists."""
 
     @abstractmethod
     def names(self) -> list[str]:
-        """The names of all files."""
+        """Return the names of all files."""
 
     @abstractmethod
     def remove(self) -> None:
-        """Remove the folder and all that is in it."""
+        """Remove the folder and everything in it."""
 
     @abstractmethod
     def discard_leftovers(self) -> None:
-        """Remove temporary files that workers have left which were killed long ago."""
+        """Remove temporary files of workers that were killed long ago."""
 
     def clear(self) -> None:
         """Remove all files; the folder stays."""
@@ -118,10 +118,10 @@ class WorkFolder(ABC):
 
 
 class LocalWorkFolder(WorkFolder):
-    """A folder of this machine, or one that a shared file system shows as such."""
+    """A folder of a local or mounted file system."""
 
     def __init__(self, path: Path) -> None:
-        self.path = Path(os.path.abspath(path))  # noqa: PTH100  a worker may have another current folder
+        self.path = Path(os.path.abspath(path))  # noqa: PTH100  a worker may have another working directory
         self.location = str(self.path)
 
     def read(self, name: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
@@ -150,9 +150,9 @@ class LocalWorkFolder(WorkFolder):
         return [entry.name for entry in self.path.iterdir()]
 
     def remove(self) -> None:
-        """A worker that nobody waits for may add a file meanwhile, so it takes as many turns as need be."""
+        """Remove the folder. Tries repeatedly, because a cancelled worker may still add a file."""
         with contextlib.suppress(OSError):
-            self.discard("job.json")  # from here on, this is no job that could resume
+            self.discard("job.json")  # from here on, no run can resume the job
         for _ in range(20):
             self._remove_files()
             shutil.rmtree(self.path, ignore_errors=True)
@@ -161,7 +161,7 @@ class LocalWorkFolder(WorkFolder):
             time.sleep(0.05)
 
     def _remove_files(self) -> None:
-        """On several threads: removing a file of 100 MB takes a system some 40 ms."""
+        """Remove all files on several threads: removing a file of 100 MB may take 40 ms."""
 
         def unlink(name: str) -> None:
             with contextlib.suppress(OSError):
@@ -175,9 +175,9 @@ class LocalWorkFolder(WorkFolder):
                 pass
 
     def discard_leftovers(self) -> None:
-        """Those written to in the last hour stay: a worker may run that this process knows nothing of."""
+        """Keep those written to in the last hour: they may belong to a worker that this process does not know."""
         for entry in self.path.iterdir():
-            with contextlib.suppress(FileNotFoundError):  # it was published, or removed
+            with contextlib.suppress(FileNotFoundError):  # published or removed in the meantime
                 if is_temporary(entry.name) and entry.lstat().st_mtime < time.time() - LEFTOVER_SECONDS:
                     entry.unlink()
 
@@ -186,25 +186,25 @@ class LocalWorkFolder(WorkFolder):
 
 
 def open_work_folder(location: str) -> WorkFolder:
-    """The work folder at a path or URL."""
+    """Open the work folder at a path or URL."""
     for local in ("file://", "local://"):
         if location.startswith(local):
             return LocalWorkFolder(Path(location.removeprefix(local)))
     if not is_url(location):
         return LocalWorkFolder(Path(location))
-    from gristmill.executors.remote_folder import RemoteWorkFolder  # not at the top: a folder here needs no fsspec
+    from gristmill.executors.remote_folder import RemoteWorkFolder  # imported late: a local folder needs no fsspec
 
     return RemoteWorkFolder(location)
 
 
 def in_parallel(ask: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
-    """What `ask` answers for each of the items. An object store takes as long for one request as for many at once."""
+    """Call `ask` for all items concurrently. An object store takes as long for one request as for many at once."""
     with ThreadPoolExecutor(MAX_REQUESTS) as pool:
         return list(pool.map(ask, items))
 
 
 def check_name(name: str) -> str:
-    """The name of a file in a work folder; FormatError for one that could lead out of it.
+    """Return the name of a file in a work folder; raise FormatError if it could lead outside the folder.
 
     >>> check_name("encode-00003.train.ids")
     'encode-00003.train.ids'
@@ -215,7 +215,7 @@ def check_name(name: str) -> str:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file has a name that it is given while it is written.
+    """Whether this is the name of a file that is being written.
 
     >>> is_temporary(".job.json.tmp.12.345"), is_temporary("job.json")
     (True, False)

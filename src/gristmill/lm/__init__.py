@@ -1,4 +1,4 @@
-"""lm: train a language model on token shards, and write text with it; or a sequence VAE, and watch its posterior.
+"""lm: train a language model on token shards and generate text, or train a sequence VAE and monitor its posterior.
 
     gm.lm.train("shards/", out="run/", preset="quickstart")
     gm.lm.generate("run/", "Once upon a time")
@@ -7,17 +7,17 @@
 
 In reading order:
 
-    functional.py     each part of a language model and of its training as a plain function
+    functional.py     the parts of a language model and of its training as plain functions
     data/             batches: pure functions of (config, step, rank)
-    models/           the models as they are trained, each in a folder of its own
-    training/         the loop, its options, what it saves and records
-    use/              evaluation, text from a trained model, and its export
+    models/           the models that can be trained, one folder each
+    training/         the training loop, its options, checkpoints and records
+    use/              evaluation, text generation and export of trained models
     option_types.py   types and ranges of options, as annotations of a config
     registry.py       functions by name: built in, or added by a user's file
-    explain.py        what was passed where the folder of a run belongs, in words
+    explain.py        error messages for paths that are not the folder of a run
 
-Importing this package imports no torch; the first use of a name that needs torch does. `train` also imports Lightning
-Fabric. Where they are missing, the error names the extra to install.
+Importing this package does not import torch; the first use of a name that needs torch does. `train` also imports
+Lightning Fabric. If one of them is missing, the error names the extra to install.
 """
 
 from __future__ import annotations
@@ -130,10 +130,10 @@ _PLACES = {
 }
 
 
-if not TYPE_CHECKING:  # for a type checker, every attribute would be there
+if not TYPE_CHECKING:  # a type checker would accept every attribute
 
     def __getattr__(name: str) -> object:
-        """What is in `__all__`, loaded when it is first used."""
+        """Return a name of `__all__`, loaded on first use."""
         return lazy_attribute(__name__, name, _PLACES)
 
 

@@ -1,12 +1,12 @@
-"""The kinds of values that options take. An annotation such as `num_layers: Count = 4` states type and range at once.
+"""Types of option values. An annotation such as `num_layers: Count = 4` declares both type and range.
 
     @dataclass(frozen=True, kw_only=True)
     class MyConfig(gm.lm.WindowModelConfig):
         num_layers: Count = 4
         \"\"\"Layers of the model.\"\"\"
 
-`check_options` reads the annotations and raises `OptionError` for the first value that does not fit;
-`option_meanings` reads the text below each field, which is what --help shows.
+`check_options` reads the annotations and raises `OptionError` for the first invalid value. `option_meanings` reads the
+text below each field, which --help shows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Rule:
-    """What a value must be, beside its type; `check(name, value)` raises `OptionError` where it is not."""
+    """A constraint on a value besides its type; `check(name, value)` raises `OptionError` for an invalid value."""
 
     check: Callable[[str, Any], None]
 
@@ -65,49 +65,51 @@ def _check_number(name: str, value: Any) -> None:
 def _check_positive(name: str, value: Any) -> None:
     _check_number(name, value)
     if not 0 < value < math.inf:
-        raise OptionError(f"{name}={value!r} must be greater than 0.")
+        raise OptionError(f"{name} must be > 0, got {value!r}.")
 
 
 def _check_not_negative(name: str, value: Any) -> None:
     _check_number(name, value)
     if not 0 <= value < math.inf:
-        raise OptionError(f"{name}={value!r} must be 0 or greater.")
+        raise OptionError(f"{name} must be >= 0, got {value!r}.")
 
 
 def _check_fraction(name: str, value: Any) -> None:
     _check_number(name, value)
     if not 0 <= value <= 1:
-        raise OptionError(f"{name}={value!r} must lie between 0 and 1.")
+        raise OptionError(f"{name} must be between 0 and 1, got {value!r}.")
 
 
 def _check_share(name: str, value: Any) -> None:
     _check_number(name, value)
     if not 0 <= value < 1:
-        raise OptionError(f"{name}={value!r} must lie between 0 and 1, 1 excluded.")
+        raise OptionError(f"{name} must be at least 0 and less than 1, got {value!r}.")
 
 
 def _check_steps(name: str, value: Any) -> None:
     _check_number(name, value)
-    if not value >= 0 or (isinstance(value, float) and value > 1):  # NaN is neither
-        raise OptionError(f"{name}={value!r}: pass a whole number, or a fraction between 0 and 1.")
+    if not value >= 0 or (isinstance(value, float) and value > 1):  # false for NaN
+        raise OptionError(f"{name} must be a whole number >= 0, or a fraction between 0 and 1, got {value!r}.")
 
 
 Count: TypeAlias = Annotated[int, Rule(_check_count)]
 """A whole number of at least 1."""
 CountOrNone: TypeAlias = Annotated[int, Rule(_check_count_or_none)]
-"""A whole number; 0 stands for none."""
+"""A whole number of at least 0; 0 means none."""
 Positive: TypeAlias = Annotated[float, Rule(_check_positive)]
+"""A number above 0."""
 NotNegative: TypeAlias = Annotated[float, Rule(_check_not_negative)]
+"""A number of at least 0."""
 Fraction: TypeAlias = Annotated[float, Rule(_check_fraction)]
-"""From 0 to 1, both included."""
+"""A number from 0 to 1, both included."""
 Share: TypeAlias = Annotated[float, Rule(_check_share)]
-"""From 0 to 1, 1 excluded: all of it would leave nothing."""
+"""A number from 0 to 1, 1 excluded, because a share of everything would leave nothing."""
 Steps: TypeAlias = Annotated[int | float, Rule(_check_steps)]
 """A number of steps (int), or a share of the run (float): 500 is every 500 steps, 0.1 a tenth of the run."""
 
 
 def check_options(options: Any) -> None:
-    """Raise `OptionError` for the first field of a dataclass whose value does not fit its annotation."""
+    """Raise `OptionError` for the first field of a dataclass whose value does not match its annotation."""
     for name, check in _checks(type(options)).items():
         check(name, getattr(options, name))
 
@@ -127,7 +129,10 @@ def _new_checks(kind: Any) -> dict[str, Callable[[str, Any], None]]:
 
 
 def _check_for(hint: Any) -> Callable[[str, Any], None]:
-    """The check of one annotation: None and listed words pass, everything else goes to the rule or the plain type."""
+    """Return the check of one annotation.
+
+    None and listed words pass; other values are checked by the rule or the plain type.
+    """
     members = _members(hint)
     words = tuple(word for member in members for word in _words(member))
     rules = [note for member in members for note in getattr(member, "__metadata__", ()) if isinstance(note, Rule)]
@@ -169,7 +174,7 @@ def _words(member: Any) -> tuple[str, ...]:
 
 
 def fitted(hint: Any, value: Any) -> Any:
-    """The value as the annotation wants it: a number that YAML took for text (1e-3), text that it took for a number.
+    """Return the value in the type of the annotation: a number that YAML read as text (1e-3), or text read as a number.
 
     >>> fitted(float, "1e-3"), fitted(str, 2020), fitted(int, 5)
     (0.001, '2020', 5)
@@ -191,12 +196,12 @@ def _as_number(text: str) -> Any:
 
 
 def option_fields(kind: type) -> dict[str, dataclasses.Field[Any]]:
-    """The fields of a config that a user sets, by name; `field(metadata={"option": False})` leaves one out."""
+    """Return the fields of a config that a user sets, by name; `field(metadata={"option": False})` excludes one."""
     return {field.name: field for field in dataclasses.fields(kind) if field.metadata.get("option", True)}
 
 
 def option_meanings(kind: Any) -> dict[str, str]:
-    """The text below each field of a config, those of its bases included; {} where Python runs without sources."""
+    """Return the text below each field of a config and its bases; {} if Python runs without source files."""
     meanings: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if dataclasses.is_dataclass(base):

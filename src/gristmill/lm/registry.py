@@ -1,6 +1,6 @@
-"""Registry: functions under names, some of them built in, others added by a user's own file.
+"""Registry: functions by name, built in or added by a user's file.
 
-It is a mapping that knows its names without importing anything: what is built in is imported when it is asked for.
+A registry is a mapping that knows its names without importing anything. Built-in functions are imported on first use.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ class Registry(Mapping[str, Callable[..., Any]]):
     """
 
     def __init__(self, kind: str, built_in: Mapping[str, str]) -> None:
-        """kind: what the functions are, for messages; built_in: "module:function" by name."""
+        """`kind` names the functions in messages; `built_in` maps names to "module:function"."""
         self._kind = kind
         self._entries: dict[str, Callable[..., Any] | str] = dict(built_in)
 
     def register(self, name: str, function: Callable[..., Any], *, overwrite: bool = False) -> None:
-        """Add a function; one that is there already under this name is refused unless `overwrite`."""
+        """Add a function. A name that is already registered raises `OptionError` unless `overwrite`."""
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise OptionError(
-                f"name={name!r} cannot be the name of {_a(self._kind)}. Pass one of lowercase letters, digits, '-' and "
-                f"'_' that begins with a letter."
+                f"name={name!r} is not a valid name of {_a(self._kind)}. Use lowercase letters, digits, '-' and '_', "
+                f"starting with a letter."
             )
         if not callable(function):
-            raise OptionError(f"{self._kind} {name!r}: a {type(function).__name__} was passed. Pass a function.")
+            raise OptionError(f"{self._kind} {name!r} is a {type(function).__name__}. Pass a function.")
         if name in self._entries and not overwrite and self[name] is not function:
             raise OptionError(
-                f"{self._kind} {name!r} is there already. Choose another name, or pass overwrite=True to replace it."
+                f"{self._kind} {name!r} already exists. Choose another name, or pass overwrite=True to replace it."
             )
         self._entries[name] = function
 
     def check(self, name: str, argument: str) -> None:
-        """Raise `OptionError` for a name that is not there; `argument` is what it was passed as."""
+        """Raise `OptionError` for an unknown name, which was passed as `argument`."""
         if name not in self._entries:
             raise OptionError(
                 f"{argument}={name!r} is not known. Pass one of {', '.join(map(repr, self._entries))}, or add your own "
@@ -73,9 +73,9 @@ class Registry(Mapping[str, Callable[..., Any]]):
 
 
 def check_parameters(what: str, function: Callable[..., Any], allowed: tuple[str, ...]) -> None:
-    """Raise `OptionError` for a function that needs, after its first parameter, one that it would not get."""
+    """Raise `OptionError` for a function with a required parameter, besides the first, that callers do not pass."""
     if not callable(function):
-        return  # which `Registry.register` refuses
+        return  # rejected by `Registry.register`
     _, *rest = inspect.signature(function).parameters.values() or (None,)
     for parameter in rest:
         is_needed = parameter.default is parameter.empty and parameter.kind not in (
@@ -84,8 +84,8 @@ def check_parameters(what: str, function: Callable[..., Any], allowed: tuple[str
         )
         if is_needed and parameter.name not in allowed:
             raise OptionError(
-                f"{what} needs {parameter.name!r}, which it would not get. It may have parameters named "
-                f"{', '.join(allowed)}, and others with defaults."
+                f"{what} has a required parameter {parameter.name!r}, which is not passed. Allowed are parameters "
+                f"named {', '.join(allowed)}, and others with defaults."
             )
 
 

@@ -1,9 +1,9 @@
-"""merge: words -> merges, in the order of the naive algorithm under a named tie-break.
+"""merge: words -> merges, in the order of the naive algorithm with a given tie-break.
 
-| in reading order | holds |
+| in reading order | contents |
 |---|---|
-| `merges.py` | merges as arrays of ids: checked, turned into bytes and back |
-| `learning.py` | `learn_merges`: words -> merges; the loops themselves are in `cpp/src/merge` |
+| `merges.py` | merges as arrays of ids: checks, conversion to bytes and back |
+| `learning.py` | `learn_merges`: words -> merges; the loops are in `cpp/src/merge` |
 """
 
 from gristmill.merge.learning import learn_merges

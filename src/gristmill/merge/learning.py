@@ -1,4 +1,4 @@
-"""merge: words -> ordered merges, by the core."""
+"""merge: words -> merges in order, computed by the core."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def learn_merges(
     num_threads: int,
     on_progress: OnProgress | None,
 ) -> tuple[MergeIds, list[Stage]]:
-    """The merges that follow `given` on these words, at most `num_merges`, and the figures of learning them.
+    """Return up to `num_merges` merges that follow `given` on these words, and the profile of the stages.
 
-    Fewer come back when no pair is left to merge.
+    Returns fewer if no pair is left to merge.
     """
     run = _core.learn_merges(
         words.table,

@@ -1,6 +1,6 @@
-"""Merges as arrays of ids: checked, and turned into bytes and back.
+"""Merges as arrays of ids: checks, conversion to bytes and back.
 
-Row i of a merge array holds the ids (left, right) that became id 256 + i. Ids below 256 are the bytes.
+Row i of a merge array has the ids (left, right) that are merged into id 256 + i. Ids below 256 are the bytes.
 """
 
 from __future__ import annotations
@@ -17,69 +17,69 @@ from gristmill.errors import TokenizerFormatError
 
 MergeIds = NDArray[np.uint32]
 
-# All tokens together, a token counted once for every merge that makes it. A file of forty merges can spell a token of a
-# terabyte: (0,0), (256,256), (257,257), …
+# Limit for all tokens together, where a token counts once per merge that creates it. A file of forty merges can define
+# a token of a terabyte: (0,0), (256,256), (257,257), …
 MAX_VOCAB_BYTES = _core.MAX_VOCABULARY_BYTES
 
 
 def check_merges(merges: Any) -> MergeIds:
-    """`merges` as a read-only array of shape (n, 2), if every part exists before it is merged, no pair comes twice, and
-    the tokens together have at most `MAX_VOCAB_BYTES`.
+    """Return `merges` as a read-only array of shape (n, 2), or raise TokenizerFormatError.
 
-    Nothing here loops in Python: 32,000 merges cost a millisecond.
+    Every part must exist before it is merged, no pair may occur twice, and the tokens may have at most
+    `MAX_VOCAB_BYTES` together. There is no Python loop: 32,000 merges take a millisecond.
     """
     array = np.asarray(merges)
     if array.size == 0:
         array = np.empty((0, 2), np.uint32)
     if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu":
         raise TokenizerFormatError(
-            f"merges must be pairs of ids, and are an array of {array.dtype}{list(array.shape)}."
+            f"merges must be an (n, 2) array of ids, got an array of {array.dtype} with shape {array.shape}."
         )
     if len(array) > MAX_VOCAB_SIZE:
-        raise TokenizerFormatError(f"there are {len(array):,} merges; at most {MAX_VOCAB_SIZE:,} can have ids.")
+        raise TokenizerFormatError(f"there are {len(array):,} merges; at most {MAX_VOCAB_SIZE:,} are allowed.")
     in_range = (array >= 0) & (array < MAX_VOCAB_SIZE)
-    ids = np.where(in_range, array, MAX_VOCAB_SIZE).astype(np.uint32)  # a copy: the caller may change his own
+    ids = np.where(in_range, array, MAX_VOCAB_SIZE).astype(np.uint32)  # a copy: the caller may change the original
     ids.flags.writeable = False
     i = _core.find_wrong_merge(ids)
     if i < len(ids):
         left, right = array[i].tolist()
         if min(left, right) >= 0 and max(left, right) < NUM_BYTE_TOKENS + i:
-            raise TokenizerFormatError(f"merge {i} joins ids {left} and {right}, as an earlier one does.")
+            raise TokenizerFormatError(f"merge {i} joins ids {left} and {right}, as an earlier merge does.")
         raise TokenizerFormatError(
-            f"merge {i} joins ids {left} and {right}, but makes id {256 + i}: both must be from 0 to {255 + i}."
+            f"merge {i} joins ids {left} and {right}, but creates id {256 + i}: both must be from 0 to {255 + i}."
         )
     check_vocab_bytes(ids)
     return ids
 
 
 def check_vocab_bytes(merges: MergeIds) -> None:
-    """Raise if the tokens together pass `MAX_VOCAB_BYTES`, before any of them is built."""
+    """Raise if the tokens together exceed `MAX_VOCAB_BYTES`, before any of them is built."""
     i = _core.find_merge_past_limit(merges)
     if i < len(merges):
         raise TokenizerFormatError(too_many_bytes(i))
 
 
 def too_many_bytes(i: int) -> str:
-    """What is wrong with a vocabulary whose tokens pass `MAX_VOCAB_BYTES` with merge `i`."""
+    """Return the message for a vocabulary whose tokens exceed `MAX_VOCAB_BYTES` at merge `i`."""
     return (
-        f"the tokens up to merge {i} have more than {MAX_VOCAB_BYTES:,} bytes together, the most that is allowed. Real "
-        f"vocabularies have a few million: check where this one comes from."
+        f"the tokens up to merge {i} have more than {MAX_VOCAB_BYTES:,} bytes together, which is the limit. Real "
+        f"vocabularies have a few million bytes: check where this one comes from."
     )
 
 
 def check_tokens(merges: MergeIds) -> None:
-    """Raise if two merges make the same bytes.
+    """Raise if two merges create the same bytes.
 
-    No training run gives such merges (see `gristmill.reference`), so this is for merges from elsewhere.
+    Training never gives such merges (see `gristmill.reference`), so this is for merges from other sources.
     """
     id_of: dict[bytes, int] = {}
     for id, token in enumerate(build_tokens(merges)):
         if id_of.setdefault(token, id) != id:
-            raise TokenizerFormatError(f"ids {id_of[token]} and {id} are the same bytes: {token[:80]!r}.")
+            raise TokenizerFormatError(f"ids {id_of[token]} and {id} have the same bytes: {token[:80]!r}.")
 
 
 def build_tokens(merges: MergeIds) -> list[bytes]:
-    """The bytes of every id: the 256 single bytes, then what the merges make.
+    """Return the bytes of every id: the 256 single bytes, then the tokens that the merges create.
 
     >>> build_tokens(np.array([[97, 98], [256, 99]]))[256:]
     [b'ab', b'abc']
@@ -90,7 +90,7 @@ def build_tokens(merges: MergeIds) -> list[bytes]:
 
 
 def find_ids(pairs: Iterable[Sequence[bytes]]) -> MergeIds:
-    """The ids of merges given as pairs of bytes.
+    """Return the ids of merges given as pairs of bytes.
 
     >>> find_ids([(b"a", b"b"), (b"ab", b"c")]).tolist()
     [[97, 98], [256, 99]]
@@ -110,9 +110,13 @@ def find_ids(pairs: Iterable[Sequence[bytes]]) -> MergeIds:
                     f"(n, 2) array of ids."
                 )
             if part not in id_of:
-                raise TokenizerFormatError(f"merge {i} joins {part!r}, which neither is a byte nor was made before.")
+                raise TokenizerFormatError(
+                    f"merge {i} joins {part!r}, which is neither a single byte nor the result of an earlier merge."
+                )
         if left + right in id_of:
-            raise TokenizerFormatError(f"merge {i} makes {left + right!r}, as id {id_of[left + right]} does.")
+            raise TokenizerFormatError(
+                f"merge {i} creates {left + right!r}, which already has id {id_of[left + right]}."
+            )
         id_of[left + right] = NUM_BYTE_TOKENS + i
         rows.append((id_of[left], id_of[right]))
     return np.array(rows, np.uint32).reshape(-1, 2)

@@ -1,4 +1,4 @@
-"""posterior: watch the latent variables of a variational autoencoder while it trains, and report when they collapse.
+"""posterior: monitor the latent variables of a variational autoencoder during training, and warn when they collapse.
 
     monitor = PosteriorMetricsMonitor(plot_folder="run")
     for step in ...:
@@ -9,17 +9,16 @@
 In reading order:
 
     estimates.py                    KL, active units and mutual information of many posteriors, as plain functions
-    metrics.py                      those figures at one step, and alarms
+    metrics.py                      these metrics at one step, and alarms
     window.py                       the posteriors of the last steps, on the device
-    alarms.py                       which figures are bad, and when that is reported
-    remedies.py                     what helps, in general terms or by options
-    arrival.py                      figures on their way from the device to the host
+    alarms.py                       when a metric is bad, and when to warn
+    remedies.py                     remedies, in general terms or as options
+    arrival.py                      metrics in transit from the device to the host
     monitor.py                      `PosteriorMetricsMonitor`
-    drawing.py, draw.py             its picture, made by a process of its own
+    drawing.py, draw.py             its plot, drawn in a separate process
     lightning.py                    the monitor as a callback of PyTorch Lightning
 
-It needs torch and nothing else of Gristmill's training; a picture needs matplotlib. Importing this package imports
-neither.
+Training needs torch only; the plot needs matplotlib. Importing this package imports neither.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _PLACES = {
 if not TYPE_CHECKING:  # for a type checker, every attribute would be there
 
     def __getattr__(name: str) -> object:
-        """What is in `__all__`, loaded when it is first used."""
+        """Load a name of `__all__` on first use."""
         return lazy_attribute(__name__, name, _PLACES)
 
 

@@ -1,10 +1,11 @@
-"""Alarms: which figures are bad, when that is reported, and what helps.
+"""Alarms: when a metric is bad, when to warn, and what helps.
 
-A single bad window says little: an alarm is raised when its condition holds in two looks running, and cleared when the
-opposite, with some distance, holds in two running. A look at which a figure is unknown counts neither way. The last
-look of a run has no second one after it: it raises an alarm by itself.
+A single bad window means little: an alarm is raised when its condition holds in two measurements in a row, and cleared
+when the opposite holds, with some margin, in two in a row. A measurement without the metric counts neither way. The
+last measurement of a run has no successor, so it can raise an alarm by itself.
 
-To add one: a function that judges, a function that words the message, a line in `KINDS`, and what helps in remedies.py.
+To add an alarm: a function that judges, a function that writes the message, a line in `KINDS`, and remedies in
+remedies.py.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from gristmill.posterior.remedies import Advice, what_helps
 
 __all__ = ["KINDS", "Alarms"]
 
-NUM_LOOKS = 2  # in a row, before an alarm is raised
-MIN_SAMPLES = 16  # fewer posteriors say nothing about all of them
+NUM_LOOKS = 2  # measurements in a row before an alarm is raised
+MIN_SAMPLES = 16  # fewer posteriors are not representative
 
-# Nats. Text VAEs that work have one or more; collapsed ones show -0.05 to 0.15 with a hundred samples.
+# Nats. Working text VAEs have one or more; collapsed ones show -0.05 to 0.15 with a hundred samples.
 COLLAPSED_INFORMATION, LIVE_INFORMATION = 0.2, 0.5
 FEW_UNITS, ENOUGH_UNITS = 0.1, 0.15  # share of the dimensions
 IGNORED_GAP, USED_GAP = 0.05, 0.1  # share of the KL
-IGNORED_KL = 0.5  # nats; with less there is nothing to ignore
-NUM_ERRORS = 2  # standard errors of a gap, which is of one batch, before it counts as small
-FAR_KL, NEAR_KL = 0.3, 0.2  # nats a dimension: 0.3 is a variance of 2.6 where the prior has 1
+IGNORED_KL = 0.5  # nats; below this there is nothing to ignore
+NUM_ERRORS = 2  # standard errors of a gap, measured on one batch, before it counts as small
+FAR_KL, NEAR_KL = 0.3, 0.2  # nats per dimension: 0.3 is a variance of 2.6 instead of 1
 FAR_KL_LEAST, NEAR_KL_LEAST = 5.0, 3.0  # nats
 
 Verdict = Literal["bad", "good", "between"] | None
@@ -35,13 +36,13 @@ Verdict = Literal["bad", "good", "between"] | None
 
 @dataclass(slots=True)
 class _Switch:
-    """An alarm on or off, and how many looks in a row spoke for the other."""
+    """State of an alarm, and the number of measurements in a row that contradict it."""
 
     active: bool = False
     num_looks: int = 0
 
     def look(self, verdict: Verdict, *, is_last: bool) -> bool:
-        """Whether the switch turns at this look."""
+        """Whether the alarm changes at this measurement."""
         if verdict is None:
             return False
         self.num_looks = self.num_looks + 1 if verdict == ("good" if self.active else "bad") else 0
@@ -53,22 +54,22 @@ class _Switch:
 
 
 class Alarms:
-    """All alarms of a run, on or off."""
+    """State of all alarms of a run."""
 
     def __init__(self, advice: Advice = "general") -> None:
-        """`advice`: whether messages advise in general terms, or by the options of `gm.lm.train`."""
+        """`advice`: remedies in general terms, or as options of `gm.lm.train`."""
         self._advice = advice
         self._switches = {kind: _Switch() for kind in KINDS}
         self._active: dict[str, Alarm] = {}
-        self._kl_weight: float | None = None  # at the last look
+        self._kl_weight: float | None = None  # at the last measurement
 
     @property
     def active(self) -> tuple[Alarm, ...]:
-        """Those that are on, in the order in which they were raised."""
+        """The active alarms, in the order in which they were raised."""
         return tuple(self._active.values())
 
     def look(self, metrics: PosteriorMetrics, *, is_last: bool = False) -> tuple[AlarmChange, ...]:
-        """What is raised and what is cleared by these figures; one bad look is enough where it is the last."""
+        """Return the alarms that these metrics raise or clear. A last measurement can raise an alarm by itself."""
         view = _View(
             metrics,
             collapsed=self._switches["collapse"].active,
@@ -94,7 +95,7 @@ class Alarms:
     # State
 
     def state(self) -> dict[str, Any]:
-        """Everything, for JSON."""
+        """Return the whole state, for JSON."""
         return {
             "switches": {kind: [switch.active, switch.num_looks] for kind, switch in self._switches.items()},
             "active": [[alarm.kind, alarm.step, alarm.message] for alarm in self.active],
@@ -102,7 +103,7 @@ class Alarms:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state` gave. Kinds of alarms that were not known then are off."""
+        """Restore what `state` returned. Kinds of alarms that did not exist then are off."""
         for kind, switch in self._switches.items():
             active, num_looks = state["switches"].get(kind, (False, 0))
             switch.active, switch.num_looks = bool(active), int(num_looks)
@@ -110,18 +111,18 @@ class Alarms:
         self._kl_weight = state["kl_weight"]
 
 
-# What is judged
+# Judgement
 
 
 class _View(NamedTuple):
     metrics: PosteriorMetrics
     collapsed: bool
-    # While the weight of the KL rises the posterior is still on its way, and its distance from the prior says nothing.
+    # While the weight of the KL rises, the posterior still moves, and its distance from the prior means nothing.
     is_steady: bool
 
 
 def _is_sure(kind: str, metrics: PosteriorMetrics) -> bool:
-    """Whether one look may raise this alarm. The gap of a batch of one sequence has no error, and proves nothing."""
+    """Whether one measurement may raise this alarm. The gap of a single sequence has no error, and proves nothing."""
     return kind != "ignored" or metrics.gap_shuffled_error is not None
 
 
@@ -143,7 +144,7 @@ def _judge_collapse(view: _View) -> Verdict:
     if information is None or units is None or strict is None:
         return None
     few = max(1, FEW_UNITS * metrics.latent_dim)
-    # Dead by the strict threshold, alive by the other: noise passes 0.01 for a while, 0.2 it does not.
+    # Collapse uses the strict threshold, recovery the other: noise may exceed 0.01 for a while, but not 0.2.
     return _verdict(
         bad=information < COLLAPSED_INFORMATION and strict < few,
         good=information > LIVE_INFORMATION and units >= few,
@@ -154,7 +155,7 @@ def _judge_few_units(view: _View) -> Verdict:
     units, latent_dim = view.metrics.active_units, view.metrics.latent_dim
     if units is None:
         return None
-    dead = view.collapsed or _judge_collapse(view) == "bad"  # which has an alarm of its own
+    dead = view.collapsed or _judge_collapse(view) == "bad"  # which is a separate alarm
     return _verdict(bad=units < FEW_UNITS * latent_dim and not dead, good=units >= ENOUGH_UNITS * latent_dim)
 
 
@@ -187,46 +188,46 @@ def _judge_prior(view: _View) -> Verdict:
 
 def _tell_not_finite(metrics: PosteriorMetrics) -> str:
     return (
-        f"the posterior is not finite: mu or logvar of the last {metrics.num_samples} sequences hold NaN or infinity, "
-        f"and nothing can be said about it."
+        f"the posterior is not finite: mu or logvar of the last {metrics.num_samples} sequences contain NaN or "
+        f"infinity, so its metrics are unknown."
     )
 
 
 def _tell_collapse(metrics: PosteriorMetrics) -> str:
     return (
-        f"posterior collapse: the latents say {_information(metrics)}, and {_units(metrics)}; the decoder does without "
-        f"them."
+        f"posterior collapse: the latents carry {_information(metrics)}, and {_units(metrics)}; the decoder does not "
+        f"use them."
     )
 
 
 def _tell_few_units(metrics: PosteriorMetrics) -> str:
-    return f"few active units: only {_units(metrics)}, the others hold nothing."
+    return f"few active units: only {_units(metrics)}; the others carry no information."
 
 
 def _tell_ignored(metrics: PosteriorMetrics) -> str:
     return (
-        f"the decoder ignores the latents: those of another sequence cost it only {metrics.gap_shuffled or 0:.2f} nats "
-        f"more, although they hold {metrics.kl or 0:.2f} nats of KL."
+        f"the decoder ignores the latents: latents of another sequence cost only {metrics.gap_shuffled or 0:.2f} nats "
+        f"more, although their KL is {metrics.kl or 0:.2f} nats."
     )
 
 
 def _tell_prior(metrics: PosteriorMetrics) -> str:
     return (
-        f"the posteriors lie far from the prior: all together by {metrics.aggregated_kl_floor or 0:.1f} nats or more, "
-        f"in {metrics.latent_dim} dimensions, so that samples from the prior will be poor."
+        f"the posteriors are far from the prior: their mixture by at least {metrics.aggregated_kl_floor or 0:.1f} nats "
+        f"in {metrics.latent_dim} dimensions, so samples from the prior will be poor."
     )
 
 
 def _cleared(words: str) -> Callable[[PosteriorMetrics], str]:
     def tell(metrics: PosteriorMetrics) -> str:
-        return f"{words}: the latents say {_information(metrics)}, and {_units(metrics)}."
+        return f"{words}: the latents carry {_information(metrics)}, and {_units(metrics)}."
 
     return tell
 
 
 def _information(metrics: PosteriorMetrics) -> str:
     information, limit = metrics.mutual_information or 0.0, metrics.mutual_information_limit
-    return f"{information:.2f} nats about a sequence (mutual information, at most {limit:.1f} can be seen)"
+    return f"{information:.2f} nats about a sequence (mutual information; at most {limit:.1f} can be measured)"
 
 
 def _units(metrics: PosteriorMetrics) -> str:

@@ -1,4 +1,4 @@
-"""Arrival: figures on their way from the device to the host, for which nobody waits."""
+"""Arrival: metrics in transit from the device to the host, without blocking."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ __all__ = ["Arrival"]
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """The figures of a step: nine numbers, and the KL of each dimension, in the order of `metrics` below."""
+    """The metrics of a step: ten numbers, and the KL of each dimension, in the order of `metrics` below."""
 
     step: int
     num_samples: int
     host: Tensor
-    event: Any  # of the device, after the copy; None where there is nothing to wait for
+    event: Any  # recorded on the device after the copy; None if there is nothing to wait for
 
     @classmethod
     def sent(cls, packed: Tensor, step: int, num_samples: int, spare: list[Tensor]) -> Arrival:
-        """Have them copied; `spare` is memory to copy them to."""
+        """Start copying `packed` to the host; `spare` has buffers to reuse."""
         if packed.device.type != "cuda":
             host = packed.to("cpu", non_blocking=packed.device.type == "mps")
             return cls(step, num_samples, host, _mps_event() if packed.device.type == "mps" else None)
         fitting = [host for host in spare if host.shape == packed.shape]
-        # Page-locked memory is slow to get, and is used again.
+        # Page-locked memory is slow to allocate, so it is reused.
         host = fitting[0] if fitting else torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
         spare.clear()
         spare.extend(fitting[1:])
@@ -41,16 +41,16 @@ class Arrival:
 
     @property
     def is_page_locked(self) -> bool:
-        """Whether the memory of the host is worth keeping."""
+        """Whether the host buffer is worth keeping."""
         return self.event is not None and self.host.is_pinned()
 
     @property
     def is_there(self) -> bool:
-        """Whether reading them would not wait."""
+        """Whether the metrics have arrived, so that reading them does not block."""
         return self.event is None or bool(self.event.query())
 
     def metrics(self) -> PosteriorMetrics:
-        """The figures, without alarms."""
+        """Return the metrics, without alarms."""
         if self.event is not None:
             self.event.synchronize()
         figures = map(known, self.host.tolist())

@@ -1,6 +1,6 @@
-"""Draw: `python -m gristmill.posterior.draw FOLDER` makes FOLDER/posterior.png from FOLDER/posterior.jsonl.
+"""Draw: `python -m gristmill.posterior.draw FOLDER` draws FOLDER/posterior.png from FOLDER/posterior.jsonl.
 
-The monitor starts it as a process of its own.
+The monitor runs it in a separate process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SIZE = (11.5, 7.6)  # inches
 
 
 def picture(posterior: Posterior) -> bytes:
-    """All that is known about the posterior over the steps, as a PNG."""
+    """Return a PNG of all metrics of the posterior over the steps."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -31,7 +31,7 @@ def picture(posterior: Posterior) -> bytes:
         figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1, hspace=0.04, wspace=0.04, rect=(0, 0, 1, 0.925))
         _write_title(figure, posterior)
         plots = posterior_plots(posterior)
-        # What is missing leaves its place to its neighbour.
+        # Neighbours take the space of missing plots.
         places = {1: ["0"], 2: ["01"], 3: ["01", "22"], 4: ["01", "23"]}[max(1, len(plots))]
         axes_of = figure.subplot_mosaic("\n".join(places))
         for place, plot in enumerate(plots):
@@ -50,19 +50,19 @@ def _draw(axes: Any, plot: Plot, posterior: Posterior) -> None:
 
 def _write_title(figure: Any, posterior: Posterior) -> None:
     steps = posterior.table.steps
-    words = f"Posterior at step {int(steps[-1]):,}" if len(steps) else "Posterior: nothing is known yet"
+    words = f"Posterior at step {int(steps[-1]):,}" if len(steps) else "Posterior: no measurements yet"
     figure.text(0.012, 0.975, words, fontsize=14, fontweight="bold", color=INK, va="center")
     is_on = [span for span in posterior.spans if not span.is_over]
     if is_on:
         alarms = " · ".join(f"{KIND_WORDS.get(span.kind, span.kind)} since step {span.first:,}" for span in is_on)
         figure.text(0.012, 0.942, f"Alarm: {alarms}", fontsize=10, color=RUST, va="center")
     elif len(steps):
-        over = f"; {len(posterior.spans)} before, shaded" if posterior.spans else ""
-        figure.text(0.012, 0.942, f"No alarm is on{over}", fontsize=10, color=GREY, va="center")
+        over = f"; {len(posterior.spans)} earlier, shaded" if posterior.spans else ""
+        figure.text(0.012, 0.942, f"No active alarm{over}", fontsize=10, color=GREY, va="center")
 
 
 def main(folder: Path) -> int:
-    """Draw; return the exit status."""
+    """Draw the plot; return the exit status."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -74,6 +74,6 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(AttributeError, OSError):  # training goes first
+    with contextlib.suppress(AttributeError, OSError):  # training has priority
         os.nice(10)
     sys.exit(main(Path(sys.argv[1])))

@@ -1,6 +1,6 @@
-"""Drawing: the picture of the monitor, made by a process of its own so that training never waits for it.
+"""Drawing: the plot of the monitor, drawn in a separate process so that training never waits for it.
 
-The figures lie beside the picture in posterior.jsonl, a line a look; `draw.py` makes the picture from them.
+The metrics are beside the plot in posterior.jsonl, one line per measurement; `draw.py` draws the plot from them.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ __all__ = ["FIGURES_FILE", "NO_MATPLOTLIB", "PICTURE_FILE", "Drawing"]
 
 FIGURES_FILE = "posterior.jsonl"
 PICTURE_FILE = "posterior.png"
-NO_MATPLOTLIB = 3  # the exit status of the process that cannot import it
-PATIENCE = 60.0  # seconds that the end of a run waits for the last picture
+NO_MATPLOTLIB = 3  # exit status if matplotlib cannot be imported
+PATIENCE = 60.0  # seconds to wait for the last plot at the end of a run
 
 
 class Drawing:
-    """Writes the figures of a run down, and has them drawn every `frequency` steps."""
+    """Records the metrics of a run, and has them drawn every `frequency` steps."""
 
     def __init__(self, folder: str | os.PathLike[str], frequency: int, tell: Callable[[str], object]) -> None:
         self._folder, self._frequency, self._tell = Path(folder), frequency, tell
         self._file: BinaryIO | None = None
-        self._kept_step = 0  # the figures of earlier steps stay, those of a run that is resumed
+        self._kept_step = 0  # the records up to this step, of a resumed run, are kept
         self._drawn_step = self._last_step = 0
         self._process: subprocess.Popen[bytes] | None = None
-        self._can_write = self._can_draw = True  # what fails once is reported, and not tried again
+        self._can_write = self._can_draw = True  # a failure is reported once and not retried
 
-    def go_on_after(self, step: int) -> None:
-        """Keep what an earlier process wrote about the steps up to this one."""
+    def resume_after(self, step: int) -> None:
+        """Keep the records of an earlier process up to this step."""
         self._kept_step = self._drawn_step = self._last_step = step
         if self._file is not None:
             self._file.close()
         self._file = None
 
     def add(self, metrics: PosteriorMetrics) -> None:
-        """Write these figures down."""
+        """Record these metrics."""
         if not self._can_write:
             return
         try:
@@ -56,12 +56,12 @@ class Drawing:
             self._file.flush()
         except OSError as error:
             self._can_write = self._can_draw = False
-            self._tell(f"the figures of the posterior cannot be written: {error}")
+            self._tell(f"cannot write the posterior metrics: {error}")
         self._last_step = metrics.step
-        self.go_on()
+        self.draw_if_due()
 
-    def go_on(self) -> None:
-        """Start a drawing that is due, unless one is being made."""
+    def draw_if_due(self) -> None:
+        """Start drawing if a plot is due and none is being drawn."""
         if self._process is not None and self._process.poll() is not None:
             self._judge(self._process.returncode)
         due = self._frequency and self._last_step // self._frequency > self._drawn_step // self._frequency
@@ -69,7 +69,7 @@ class Drawing:
             self._start()
 
     def close(self) -> None:
-        """Draw what is not drawn yet, and wait for it."""
+        """Draw the remaining metrics, and wait for it."""
         self._wait()
         if self._frequency and self._last_step > self._drawn_step and self._can_draw:
             self._start()
@@ -77,7 +77,7 @@ class Drawing:
         if self._file is not None:
             self._file.close()
             self._file = None
-        self._kept_step = self._last_step  # should there be more, after all
+        self._kept_step = self._last_step  # in case `add` is called again
 
     def _opened(self) -> BinaryIO:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ class Drawing:
 
     def _start(self) -> None:
         self._drawn_step = self._last_step
-        # Its own folder is not on its path (-P): a file of the user's there must not stand in for a library.
+        # -P: the working directory is not on the path, so a user's file there cannot shadow a library.
         command = [sys.executable or "python", "-P", "-m", "gristmill.posterior.draw", str(self._folder)]
         try:
             self._process = subprocess.Popen(
@@ -98,10 +98,10 @@ class Drawing:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-                start_new_session=True,  # Ctrl-C is for the training, which saves; its last picture comes after that
+                start_new_session=True,  # Ctrl-C must reach only the training, which then draws its last plot
             )
         except OSError as error:
-            self._give_up(f"the picture of the posterior cannot be drawn: {error}")
+            self._give_up(f"cannot draw the posterior plot: {error}")
 
     def _wait(self) -> None:
         if self._process is None:
@@ -116,10 +116,12 @@ class Drawing:
     def _judge(self, status: int) -> None:
         self._process = None
         if status == NO_MATPLOTLIB:
-            self._give_up("the posterior is not drawn: matplotlib is not there. Run: pip install 'gristmill[report]'")
+            self._give_up(
+                "cannot draw the posterior plot: matplotlib is not installed. Run: pip install 'gristmill[report]'"
+            )
         elif status > 0:
             self._give_up(
-                f"the posterior could not be drawn. To see why, run: {sys.executable} -m gristmill.posterior.draw "
+                f"drawing the posterior plot failed. To see why, run: {sys.executable} -m gristmill.posterior.draw "
                 f"{self._folder}"
             )
 
@@ -129,11 +131,11 @@ class Drawing:
 
 
 def read_figures(path: Path) -> Iterator[dict[str, Any]]:
-    """The figures of a file, without a line that is not whole."""
+    """Yield the records of a file, without an incomplete line."""
     if not path.exists():
         return
     for record in read_json_lines(
-        path, what="a file of figures", max_bytes=MAX_METRICS_BYTES, error=CheckpointError, skip_damaged=True
+        path, what="a file of metrics", max_bytes=MAX_METRICS_BYTES, error=CheckpointError, skip_damaged=True
     ):
         if isinstance(record.get("step"), int):
             yield record

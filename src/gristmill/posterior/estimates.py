@@ -1,7 +1,7 @@
-"""Estimates: what many posteriors say together, computed on the device they are on, without waiting for it.
+"""Estimates: statistics of many posteriors, computed on their device, without waiting for it.
 
 Shapes: N posteriors of Z latent dimensions. The posterior of x_n is q(z|x_n) = N(mu_n, diag(exp(logvar_n))), `z_NZ`
-holds one sample of each, and the prior is N(0, I). All results are in nats.
+has one sample of each, and the prior is N(0, I). All results are in nats.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from torch import Tensor
 
 __all__ = ["active_units", "aggregated_kl_floor", "exact", "kl_per_dimension", "mean_error", "mutual_information"]
 
-# Student's t for 95 %, over that of a normal distribution, by how many values there are.
+# Student's t for 95 % divided by that of a normal distribution, by number of values.
 WIDER = {2: 6.48, 3: 2.20, 4: 1.62, 5: 1.42, 6: 1.31, 7: 1.25, 8: 1.21, 9: 1.18, 10: 1.15, 11: 1.14, 12: 1.12}
-TABLE_SIZE = 2**22  # pairs that are computed at a time: 32 MB
+TABLE_SIZE = 2**22  # pairs per chunk: 32 MB
 
 
 def kl_per_dimension(mu_NZ: Tensor, logvar_NZ: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ def kl_per_dimension(mu_NZ: Tensor, logvar_NZ: Tensor) -> Tensor:
 def active_units(mu_NZ: Tensor, threshold: float) -> Tensor:
     """Return how many dimensions have a mean that varies with x: Var_x(mu_d) > `threshold`.
 
-    One posterior has no variance, and neither has what is not finite: the result is then NaN.
+    NaN for a single posterior, which has no variance, and if a value is not finite.
 
     >>> active_units(torch.tensor([[-1.0, 5.0], [1.0, 5.0]]), 0.01).item()
     1.0
@@ -47,19 +47,18 @@ def active_units(mu_NZ: Tensor, threshold: float) -> Tensor:
 def mutual_information(mu_NZ: Tensor, logvar_NZ: Tensor, z_NZ: Tensor) -> Tensor:
     """Return an estimate of I(x; z): mean_i [ log q(z_i|x_i) - log( 1/N sum_j q(z_i|x_j) ) ].
 
-    Both terms are taken at the same sample z_i. The first one has a closed form, the negative entropy, and it is
-    tempting to use that: but then the noise of the samples, about sqrt(Z / 2N) nats, is in one term and not in the
-    other, and where the posterior has collapsed it is all that is left. This way collapse gives 0, to rounding.
+    Both terms use the same sample z_i. The first term has a closed form, the negative entropy, but with that the noise
+    of the samples, about sqrt(Z / 2N) nats, would be in one term only, and dominate if the posterior has collapsed.
+    With the same sample, collapse gives 0 up to rounding.
 
-    The estimate is capped: among N posteriors it cannot tell more than ln N nats, because x_i itself is one of the x_j.
-    Read a figure near ln N as "at least this much".
+    The estimate cannot exceed ln N nats, because x_i is one of the x_j. Read a value near ln N as "at least this much".
 
     >>> round(mutual_information(*torch.tensor([[[0.0], [90.0]], [[0.0], [0.0]], [[0.1], [89.8]]])).item(), 4)
     0.6931
     """
     with torch.autocast(mu_NZ.device.type, enabled=False):
         mu_NZ, logvar_NZ, z_NZ = exact(mu_NZ), exact(logvar_NZ), exact(z_NZ)
-        # The squares below lose digits where numbers are far from 0, and only differences matter.
+        # Centred, because the squares below lose precision for numbers far from 0, and only differences matter.
         centre_Z = mu_NZ.mean(0)
         mu_NZ, z_NZ = mu_NZ - centre_Z, z_NZ - centre_Z
         num_rows = max(1, TABLE_SIZE // len(mu_NZ))
@@ -71,9 +70,9 @@ def mutual_information(mu_NZ: Tensor, logvar_NZ: Tensor, z_NZ: Tensor) -> Tensor
 
 
 def _information(mu_NZ: Tensor, logvar_NZ: Tensor, z_RZ: Tensor, first: int) -> Tensor:
-    """The log q(z_i|x_i) - log sum_j q(z_i|x_j) of the R samples from number `first` on."""
-    # (z - mu)^2 / var = z^2 / var - 2 z mu / var + mu^2 / var: matrix products, never an N x N x Z table. What all
-    # entries share, Z / 2 ln 2 pi, is in both terms and left out.
+    """Return log q(z_i|x_i) - log sum_j q(z_i|x_j) of the R samples starting at number `first`."""
+    # (z - mu)^2 / var = z^2 / var - 2 z mu / var + mu^2 / var: matrix products, never an N x N x Z table. The constant
+    # Z / 2 ln 2 pi cancels between both terms and is left out.
     precision_NZ = torch.exp(-logvar_NZ)
     scaled_NZ = mu_NZ * precision_NZ
     constant_N = (mu_NZ * scaled_NZ + logvar_NZ).sum(1)
@@ -84,8 +83,8 @@ def _information(mu_NZ: Tensor, logvar_NZ: Tensor, z_RZ: Tensor, first: int) -> 
 def aggregated_kl_floor(mu_NZ: Tensor, logvar_NZ: Tensor) -> Tensor:
     """Return a lower bound of the KL between the aggregated posterior, the mixture of all q(z|x), and the prior.
 
-    It is the KL of the Gaussian with the mixture's mean and variances. The estimate KL - I(x; z) is too large where the
-    mutual information is capped; this one is not.
+    It is the KL of the Gaussian with the mean and variances of the mixture. The estimate KL - I(x; z) is too large if
+    the mutual information is capped; this one is not.
 
     >>> aggregated_kl_floor(torch.tensor([[-1.0], [1.0]]), torch.full((2, 1), -99.0)).item()
     0.0
@@ -96,10 +95,10 @@ def aggregated_kl_floor(mu_NZ: Tensor, logvar_NZ: Tensor) -> Tensor:
 
 
 def mean_error(values_N: Tensor) -> Tensor:
-    """Return the standard error of the mean, so that the truth lies within 2 of them in 95 of 100 cases.
+    """Return the standard error of the mean, scaled so that the true mean is within 2 errors in 95 of 100 cases.
 
-    Of few values the deviation is itself a guess, and often much too small: of two it is one difference. The error is
-    widened for that, as Student's t is.
+    For few values, the standard deviation is a rough estimate and often much too small, so the error is widened by
+    Student's t.
 
     >>> round(mean_error(torch.tensor([0.0, 2.0])).item(), 2)
     6.48
@@ -109,5 +108,5 @@ def mean_error(values_N: Tensor) -> Tensor:
 
 
 def exact(x: Tensor) -> Tensor:
-    """The same in float64, which neither autocast nor TF32 touches; in float32 on Apple's GPUs, which have no other."""
+    """Return `x` in float64, which autocast and TF32 leave alone; in float32 on Apple GPUs, which have no float64."""
     return x.float() if x.device.type == "mps" else x.double()

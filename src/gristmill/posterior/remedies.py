@@ -1,7 +1,7 @@
-"""Remedies: what helps against each alarm, in general terms for any training loop, or by the options of `gm.lm.train`.
+"""Remedies against each alarm, in general terms for any training loop, or as options of `gm.lm.train`.
 
-Both say the same, best first. The monitor of a user's own loop, or of Lightning, speaks of what to do: it cannot know
-what the options of that loop are called. The trainer of Gristmill names its options.
+Both lists have the same content, best first. The monitor in a user's own loop, or in Lightning, uses general terms,
+because it cannot know the option names of that loop. Gristmill's trainer names its options.
 """
 
 from __future__ import annotations
@@ -20,55 +20,55 @@ OPTIONS = {
     "not_finite": "a lower learning_rate, clip_norm=1, precision='bf16-mixed' or '32' instead of '16-mixed'.",
     "collapse": (
         "bag_of_words_weight=1 together with free_bits=0.25 and free_bits_mode='dimension', the defaults for tokens; a "
-        "greater bag_of_words_weight; word_dropout=0.5 with free_bits=0.5 (also for this run: init_from with its "
-        "folder); batch_norm_mu=0.5 from the start, with 16 sequences or more at once; a longer run."
+        "larger bag_of_words_weight; word_dropout=0.5 with free_bits=0.5 (can continue this run: init_from with its "
+        "folder); batch_norm_mu=0.5 from the start, with at least 16 sequences per batch; a longer run."
     ),
     "few_units": (
         "free_bits=0.1 and free_bits_mode='dimension', batch_norm_mu=0.5, kl_schedule='cyclical', word_dropout=0.3; or "
-        "do without the others: latent_dim={latent_dim}."
+        "remove the unused dimensions: latent_dim={latent_dim}."
     ),
     "ignored": (
         "word_dropout=0.3, bag_of_words_weight=0.1, free_bits=0.1 and free_bits_mode='dimension' instead of a total, a "
         "smaller kl_weight."
     ),
     "prior": (
-        "a greater kl_weight (1 is the evidence bound), kl_schedule='linear' up to it, a smaller free_bits, a smaller "
-        "latent_dim."
+        "a larger kl_weight (1 is the evidence lower bound), kl_schedule='linear' up to it, a smaller free_bits, a "
+        "smaller latent_dim."
     ),
 }
 GENERAL = {
-    "not_finite": ("a lower learning rate, gradients clipped to a norm of 1, bfloat16 or float32 instead of float16."),
+    "not_finite": ("a lower learning rate, gradient clipping to a norm of 1, bfloat16 or float32 instead of float16."),
     "collapse": (
-        "a second loss that predicts the words of a sequence from its latents alone, in any order (a bag of words), "
-        "together with free bits of 0.25 nats per dimension, below which the KL costs nothing; a greater weight of "
-        "that loss; half of the decoder's input tokens hidden in training (word dropout), with free bits of 0.5; batch "
-        "normalization of mu to a deviation of 0.5 from the start, with 16 sequences or more at once; a weight of the "
-        "KL that rises more slowly; a longer run."
+        "a second loss that predicts the words of a sequence, in any order, from its latents alone (a bag of words), "
+        "together with free bits of 0.25 nats per dimension, below which the KL costs nothing; a larger weight of "
+        "that loss; hiding half of the decoder's input tokens in training (word dropout), with free bits of 0.5; batch "
+        "normalization of mu to a standard deviation of 0.5 from the start, with at least 16 sequences per batch; a "
+        "KL weight that rises more slowly; a longer run."
     ),
     "few_units": (
-        "free bits of 0.1 nats per dimension, batch normalization of mu to a deviation of 0.5, a weight of the KL that "
-        "rises from 0 several times (a cyclical schedule), 30% of the decoder's input tokens hidden in training; or do "
-        "without the others: {latent_dim} latent dimensions."
+        "free bits of 0.1 nats per dimension, batch normalization of mu to a standard deviation of 0.5, a KL weight "
+        "that rises from 0 several times (a cyclical schedule), hiding 30% of the decoder's input tokens in training; "
+        "or remove the unused dimensions: {latent_dim} latent dimensions."
     ),
     "ignored": (
-        "30% of the decoder's input tokens hidden in training (word dropout), a second loss that predicts the words of "
+        "hiding 30% of the decoder's input tokens in training (word dropout), a second loss that predicts the words of "
         "a sequence from its latents alone with a weight of 0.1, free bits of 0.1 nats per dimension instead of a "
-        "total over all dimensions, a smaller weight of the KL."
+        "total over all dimensions, a smaller KL weight."
     ),
     "prior": (
-        "a greater weight of the KL (1 is the evidence bound), reached by a linear rise, fewer free bits, fewer latent "
-        "dimensions."
+        "a larger KL weight (1 is the evidence lower bound), reached by a linear increase, fewer free bits, fewer "
+        "latent dimensions."
     ),
 }
 
 
 def what_helps(kind: str, metrics: PosteriorMetrics, advice: Advice) -> str:
-    """What helps against an alarm, best first, as the end of a message."""
+    """Return the remedies against an alarm, best first, as the end of a message."""
     texts = {"general": GENERAL, "options": OPTIONS}[advice]
     return texts[kind].format(latent_dim=_fitting_dim(metrics))
 
 
 def _fitting_dim(metrics: PosteriorMetrics) -> int:
-    """A size of the latent for the units that are active: the next power of two above twice their number."""
+    """Return a latent size for the active units: the next power of two above twice their number."""
     fitting: int = 2 ** math.ceil(math.log2(2 * (metrics.active_units or 0) + 1))
     return min(max(2, fitting), metrics.latent_dim)

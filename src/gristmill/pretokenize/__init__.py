@@ -1,21 +1,21 @@
 """pretokenize: text -> pieces, the matches of a pattern.
 
-This package can be called: `gristmill.pretokenize(text, pattern=…)` is the function of that name in `cutting.py`.
+This package is callable: `gristmill.pretokenize(text, pattern=…)` calls the function `pretokenize` in `cutting.py`.
 
 >>> import gristmill as gm
 >>> gm.pretokenize("It's 12,345 apples")
 ['It', "'s", ' 12', ',', '345', ' apples']
 
-| in reading order | holds |
+| in reading order | contents |
 |---|---|
-| `patterns.py` | the patterns: names, aliases, regular expressions, and what each of them means |
-| `stages.py` | patterns of several expressions, one after the other |
+| `patterns.py` | the patterns: names, aliases and regular expressions |
+| `stages.py` | patterns of several expressions that are applied one after the other |
 | `pieces.py` | pieces of a text by the `regex` module, for patterns without a native matcher |
 | `cutting.py` | `pretokenize(text)`: the pieces of one text |
-| `worker_pool.py`, `worker.py` | processes that run such patterns, for counting and for encoding |
+| `worker_pool.py`, `worker.py` | processes that run patterns without a native matcher, to count and to encode |
 
-The native matchers are in `cpp/src/pretokenize`. Adding one is a line in `NATIVE_PATTERNS` and a line or a matcher
-there: ARCHITECTURE.md lists the places.
+The native matchers are in `cpp/src/pretokenize`. To add one, add a line to `NATIVE_PATTERNS` and a line or a matcher
+there; ARCHITECTURE.md lists the places.
 """
 
 import inspect
@@ -30,7 +30,7 @@ __all__ = ["NATIVE_PATTERNS", "Pattern", "pattern_names", "resolve_pattern"]
 
 
 class _CallablePackage(ModuleType):
-    """This package as a function: a function of its name in `gristmill` would hide it from `import … as …`."""
+    """Makes this package callable. A function of the same name in `gristmill` would hide the package from imports."""
 
     def __call__(
         self, text: str | bytes, *, pattern: str = DEFAULT_PATTERN, special_tokens: Iterable[str] = ()
@@ -40,7 +40,7 @@ class _CallablePackage(ModuleType):
 
 
 _CallablePackage.__call__.__doc__ = pretokenize.__doc__
-# `help(gristmill.pretokenize)` shows the docstring of a package first: there, users look for the function.
+# `help(gristmill.pretokenize)` shows the docstring of the package, so it starts with that of the function.
 __doc__ = (
     f"pretokenize(text, *, pattern={DEFAULT_PATTERN!r}, special_tokens=()) -> list[str] | list[bytes]\n\n"
     f"{inspect.cleandoc(pretokenize.__doc__ or '')}\n\nThe package:\n\n{__doc__}"

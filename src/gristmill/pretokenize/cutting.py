@@ -1,4 +1,4 @@
-"""`gristmill.pretokenize(text)`: the pieces of one text, by the core or by the `regex` module."""
+"""`gristmill.pretokenize(text)`: the pieces of one text, cut by the core or by the `regex` module."""
 
 from __future__ import annotations
 
@@ -21,17 +21,28 @@ def pretokenize(text: bytes, *, pattern: str = ..., special_tokens: Iterable[str
 def pretokenize(
     text: str | bytes, *, pattern: str = DEFAULT_PATTERN, special_tokens: Iterable[str] = ()
 ) -> list[str] | list[bytes]:
-    """Return the pieces into which `pattern` cuts `text`, as `str` or `bytes` as the text is.
+    """Return the pieces into which `pattern` cuts `text`, of the same type as `text`.
 
-    pattern: a name (`gristmill.pattern_names()`) or a regular expression of the `regex` module.
-    special_tokens: each occurrence of one is a piece of its own, and the text between two is cut like a text alone.
+    Joined, the pieces are the text. No piece begins or ends inside a character. Equal pieces may be the same object.
 
-    Joined, they are the text. None begins or ends inside a character. Equal pieces may be the same object.
+    Args:
+        text: The text to cut, `str` or `bytes`.
+        pattern: A name from `gristmill.pattern_names()`, or a regular expression of the `regex` module.
+        special_tokens: Each occurrence of a special token is one piece. The text between two special tokens is cut like
+            a separate text.
 
-    >>> pretokenize("It's 12,345 apples")
-    ['It', "'s", ' 12', ',', '345', ' apples']
-    >>> pretokenize(b"one<|end|>two", special_tokens=["<|end|>"])
-    [b'one', b'<|end|>', b'two']
+    Raises:
+        PatternError: The pattern name is unknown, or the regular expression does not compile.
+        SpecialTokenError: A special token is empty or repeated.
+        TextError: `text` is a `str` with lone surrogates.
+        PieceTimeoutError: The regular expression takes too long.
+        TypeError: `text` is neither `str` nor `bytes`.
+
+    Examples:
+        >>> pretokenize("It's 12,345 apples")
+        ['It', "'s", ' 12', ',', '345', ' apples']
+        >>> pretokenize(b"one<|end|>two", special_tokens=["<|end|>"])
+        [b'one', b'<|end|>', b'two']
     """
     known = resolve_pattern(pattern)
     specials = [special.encode() for special in check_special_tokens(special_tokens)]
@@ -40,7 +51,7 @@ def pretokenize(
         try:
             return _core.cut_pieces(text, known.name, specials)
         except (TypeError, UnicodeEncodeError):
-            as_utf8(text, "text")  # raises the same, with more to say
+            as_utf8(text, "text")  # raises the same error with a better message
             raise
     data = as_utf8(text, "text")
     warn_of_slow_pattern(known)

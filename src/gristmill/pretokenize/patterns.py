@@ -1,16 +1,16 @@
 r"""Patterns: the regular expressions that cut a text into pieces.
 
-Seven have native matchers and are called by name; `NATIVE_PATTERNS` holds their definitions, as published: gpt2, cl100k
-and o200k by tiktoken 0.14, llama3 and qwen2 by their model cards, nanochat by its tokenizer. Any other regular
-expression of the `regex` module works as well, through worker processes.
+Seven patterns have a name and a native matcher. `NATIVE_PATTERNS` has their definitions as published: gpt2, cl100k and
+o200k by tiktoken 0.14, llama3 and qwen2 in their model cards, nanochat in its tokenizer. Worker processes run any other
+regular expression of the `regex` module.
 
-What a pattern means, for every pattern:
+For every pattern:
 
-* a piece is one match; text between two matches is a piece too, so no byte is ever lost; an empty match cuts nothing;
-* text is UTF-8, and every byte that is not part of a valid sequence is a character of its own of no class (neither
-  letter, number nor white space), as in `data.decode("utf-8", "surrogateescape")`.
+* A piece is one match. Text between two matches is a piece too, so no byte is lost. Empty matches are ignored.
+* Text is UTF-8. Every byte that is not part of a valid sequence is one character that is neither letter, number nor
+  white space, as in `data.decode("utf-8", "surrogateescape")`.
 
-Adding a native pattern is one line in `NATIVE_PATTERNS` and a matcher in `cpp/src/pretokenize`: ARCHITECTURE.md lists
+To add a native pattern, add a line to `NATIVE_PATTERNS` and a matcher in `cpp/src/pretokenize`; ARCHITECTURE.md lists
 the places.
 
 >>> resolve_pattern("r50k").name
@@ -60,7 +60,7 @@ NATIVE_PATTERNS = {
     "whitespace": r" ?\S+|\s+(?!\S)|\s+",
 }
 
-# The names under which tiktoken knows the same expressions.
+# tiktoken's names of the same expressions.
 ALIASES = {
     "r50k": "gpt2",
     "p50k": "gpt2",
@@ -70,11 +70,11 @@ ALIASES = {
     "o200k_base": "o200k",
 }
 
-# One piece, however long: what a tokenizer without a pattern does.
+# The whole text is one piece, for a tokenizer without a pattern.
 WHOLE_TEXT = r"[\s\S]+"
 
-# The same pieces in an older dialect, for tools whose engines read possessive quantifiers or `$` in other ways:
-# to Oniguruma, which Hugging Face uses, `{1,3}+` is a repetition of repetitions.
+# Expressions that cut the same pieces, for tools whose regex engines interpret possessive quantifiers or `$`
+# differently: to Oniguruma, which Hugging Face uses, `{1,3}+` is a repetition of repetitions.
 CLASSIC = NATIVE_PATTERNS | {
     "gpt2": r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     "cl100k": (
@@ -84,7 +84,7 @@ CLASSIC = NATIVE_PATTERNS | {
     "nanochat": NATIVE_PATTERNS["llama3"].replace("{1,3}", "{1,2}"),
 }
 
-# Other ways in which people write an expression that matches the same pieces.
+# Other published spellings that match the same pieces.
 SPELLINGS = {
     # the release of GPT-2; Hugging Face's ByteLevel
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
@@ -94,58 +94,64 @@ SPELLINGS = {
     CLASSIC["cl100k"]: "cl100k",
     # Hugging Face's spelling of GPT-4's expression, with numbers of two digits
     CLASSIC["nanochat"]: "nanochat",
-    # cl100k in earlier tiktoken and minbpe: unlike today's, it cuts white space at the end of a text behind its last
-    # line break, as llama3 does. (What Hugging Face has for cl100k is llama3 to the letter.)
+    # cl100k in earlier tiktoken and minbpe: unlike the current one, it cuts white space at the end of a text after the
+    # last line break, as llama3 does. (Hugging Face's expression for cl100k is exactly that of llama3.)
     (
         r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]"
         r"|\s+(?!\S)|\s+"
     ): "llama3",
-    # minbpe's file takes white space off both ends of a pattern, so it is written in parentheses there
+    # minbpe's reader strips white space from both ends of a pattern, so minbpe files have it in parentheses
     rf"(?:{NATIVE_PATTERNS['whitespace']})": "whitespace",
 }
 
 _BY_REGEX = {regex: name for name, regex in NATIVE_PATTERNS.items()} | SPELLINGS
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A pattern: its regular expression, and the name of its native matcher where it has one."""
+    """A pattern: its regular expression, and the name of its native matcher if it has one."""
 
     regex: str
     name: str | None = None
 
     def __str__(self) -> str:
-        """What `resolve_pattern` takes to give this pattern again: the name, or else the expression."""
+        """Return the argument of `resolve_pattern` that gives this pattern: the name, otherwise the expression."""
         return self.name or self.regex
 
     def to_json(self) -> dict[str, str | None]:
-        """How files hold a pattern: the expression stands beside the name, so that a name never changes its meaning."""
+        """Return the pattern as stored in files: name and expression, so that the meaning of a name cannot change."""
         return {"name": self.name, "regex": self.regex}
 
     @staticmethod
     def from_json(stored: Any) -> Pattern:
-        """The pattern in a file; `PatternError` when this version means something else by its name."""
+        """Return the pattern stored in a file. Raises PatternError if its name means another expression here."""
         if not isinstance(stored, dict) or sorted(stored) != ["name", "regex"]:
             raise PatternError(f"the pattern is {stored!r:.80} instead of {{'name': …, 'regex': …}}")
         pattern = resolve_pattern(stored["regex"] if stored["name"] is None else stored["name"])
         if pattern.to_json() != stored:
             raise PatternError(
-                f"the pattern {stored['name']!r} is {stored['regex']!r} in the file, {pattern.regex!r} here"
+                f"the file defines pattern {stored['name']!r} as {stored['regex']!r}, but this Gristmill defines it as "
+                f"{pattern.regex!r}"
             )
         return pattern
 
 
 def pattern_names() -> list[str]:
-    """The names `pattern=` takes, the aliases among them."""
+    """Return the names that `pattern=` accepts, including aliases.
+
+    Examples:
+        >>> pattern_names()[:4]
+        ['gpt2', 'cl100k', 'o200k', 'llama3']
+    """
     return [*NATIVE_PATTERNS, *ALIASES]
 
 
 def resolve_pattern(pattern: str) -> Pattern:
-    r"""The pattern that `pattern` means: a name, an alias or a regular expression.
+    r"""Return the `Pattern` of a name, an alias or a regular expression.
 
-    An expression that is known under a name, written out literally, gets that name's native matcher.
+    The published expression of a named pattern gets the native matcher of that name.
 
     >>> resolve_pattern(r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+").name
     'gpt2'
@@ -159,7 +165,7 @@ def resolve_pattern(pattern: str) -> Pattern:
     if _NAME.fullmatch(pattern):
         raise PatternError(
             f"pattern={pattern!r} is not known.{nearest(pattern, pattern_names())} Pass {_choices()}. "
-            f"(To match just these letters, write {'(?:' + pattern + ')'!r}.)"
+            f"(To use these letters as a regular expression, pass {'(?:' + pattern + ')'!r}.)"
         )
     for expression in stages(pattern):
         compile_regex(expression)
@@ -168,28 +174,28 @@ def resolve_pattern(pattern: str) -> Pattern:
 
 @lru_cache(maxsize=64)
 def compile_regex(pattern: str) -> Any:
-    """The compiled expression of the `regex` module; `PatternError` when it does not compile or reads backwards."""
+    """Return the compiled expression. Raises PatternError if it does not compile or searches backwards."""
     import regex  # not at the top: native patterns never need it
 
     if not pattern:
         raise PatternError(f"pattern='' matches nothing. Pass {_choices()}.")
     try:
-        pattern.encode()  # a lone surrogate could not be saved
+        pattern.encode()  # a lone surrogate cannot be saved
         compiled = regex.compile(pattern)
     except (regex.error, ValueError, OverflowError, RecursionError) as error:
         message = f"pattern={pattern!r} is not a valid regular expression: {error}. Pass {_choices()}."
         raise PatternError(message) from error
     if compiled.flags & regex.REVERSE:
-        raise PatternError(f"pattern={pattern!r} searches backwards, and pieces are cut forwards. Leave (?r) out.")
+        raise PatternError(f"pattern={pattern!r} searches backwards, but pieces are cut forwards. Remove (?r).")
     return compiled
 
 
 def warn_of_slow_pattern(pattern: Pattern) -> None:
-    """Warn, once in the life of the process, that `pattern` has no native matcher."""
-    if pattern.name is None and pattern.regex not in _told:
-        _told.add(pattern.regex)
+    """Warn once per process and pattern that `pattern` has no native matcher."""
+    if pattern.name is None and pattern.regex not in _warned:
+        _warned.add(pattern.regex)
         warn_user(
-            f"pattern={pattern.regex!r} has no native matcher: the `regex` module runs it, a hundred times slower. "
+            f"pattern={pattern.regex!r} has no native matcher: the `regex` module runs it, about 100 times slower. "
             f"Native patterns: {', '.join(NATIVE_PATTERNS)}.",
             SlowPatternWarning,
         )

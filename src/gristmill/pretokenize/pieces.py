@@ -1,6 +1,6 @@
-"""pretokenize, for patterns without a native matcher: the `regex` module cuts the text.
+"""Cut text with the `regex` module, for patterns without a native matcher.
 
-The native matchers are in `cpp/src/pretokenize`; both give the pieces that `gristmill.pretokenize.patterns` defines.
+The native matchers are in `cpp/src/pretokenize`. Both return the pieces that `gristmill.pretokenize.patterns` defines.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from gristmill.errors import PieceTimeoutError
 from gristmill.pretokenize.patterns import compile_regex
 from gristmill.pretokenize.stages import stages
 
-# Some expressions need more time than there is on some texts: (a|a)*b on a row of a's doubles it with every letter. A
-# sane one cuts a megabyte in a fraction of a second.
+# Some expressions take exponential time: with (a|a)*b, each further letter in a run of a's doubles it. An ordinary
+# expression cuts a megabyte in a fraction of a second.
 TIMEOUT_SECONDS = 60.0
 TIMEOUT_SECONDS_PER_MB = 10.0
-# Of a text, in the error that says which one it is.
+# Length of the excerpt of a document in error messages.
 PREVIEW_BYTES = 60
 
 
 def cut_into_pieces(document: bytes, regex: str, *, timeout: float | None = None) -> list[str]:
-    r"""The pieces of `document` as characters: the matches of `regex`, and what is left between them, stage by stage.
+    r"""Return the pieces of `document` as `str`: the matches of `regex` and the text between them, stage by stage.
 
-    Each invalid byte is one character, a lone surrogate; `to_bytes` makes it that byte again. TimeoutError after
-    `timeout` seconds; watching the clock makes `regex` three times slower, so None where the caller has a better way.
+    Each invalid byte becomes a lone surrogate, which `to_bytes` turns back into that byte. Raises TimeoutError after
+    `timeout` seconds. A timeout makes `regex` three times slower, so pass None if the caller limits the time itself.
 
     >>> cut_into_pieces(b"ab-cd\xff", r"[a-z]+")
     ['ab', '-', 'cd', '\udcff']
@@ -40,7 +40,7 @@ def _cut(text: str, regex: str, deadline: float | None) -> list[str]:
     timeout = None if deadline is None else max(deadline - time.monotonic(), 1e-3)
     if compiled.groups == 0:
         pieces: list[str] = list(filter(None, compiled.findall(text, timeout=timeout)))
-        if sum(map(len, pieces)) == len(text):  # nothing between the matches, as with every sane pattern
+        if sum(map(len, pieces)) == len(text):  # no text between the matches, as with ordinary patterns
             return pieces
     pieces = []
     end_of_last = 0
@@ -58,7 +58,7 @@ def _cut(text: str, regex: str, deadline: float | None) -> list[str]:
 
 
 def cut_with_timeout(document: bytes, regex: str, name: str) -> list[str]:
-    """The pieces of `document`, within its time limit; `PieceTimeoutError`, with `name`, beyond it."""
+    """Return the pieces of `document`. Raises PieceTimeoutError, which names `name`, after its time limit."""
     try:
         return cut_into_pieces(document, regex, timeout=time_limit(document))
     except TimeoutError:
@@ -66,19 +66,19 @@ def cut_with_timeout(document: bytes, regex: str, name: str) -> list[str]:
 
 
 def to_bytes(piece: str) -> bytes:
-    """The bytes of a piece."""
+    """Return the bytes of a piece."""
     return piece.encode("utf-8", "surrogateescape")
 
 
 def time_limit(document: bytes) -> float:
-    """How many seconds the cutting of `document` may take."""
+    """Return the time limit in seconds for cutting `document`."""
     return TIMEOUT_SECONDS + TIMEOUT_SECONDS_PER_MB * len(document) / 1e6
 
 
 def too_slow(regex: str, document: bytes, name: str) -> PieceTimeoutError:
-    """What to raise when it took longer."""
+    """Return the error for a document that took longer than its time limit."""
     return PieceTimeoutError(
         f"pattern={regex!r} took more than {time_limit(document):.3g} s on {name}, {len(document):,} bytes that begin "
         f"with {document[:PREVIEW_BYTES].decode('utf-8', 'backslashreplace')!r}. "
-        f"Repetitions inside repetitions do that: make them possessive (++)."
+        f"Nested repetitions are the usual cause: make them possessive (++)."
     )

@@ -1,8 +1,8 @@
-r"""Stages: patterns of several expressions, each of which cuts the pieces that the one before it has made.
+r"""Patterns in stages: several expressions, each of which cuts the pieces of the previous one.
 
-Some models of Hugging Face cut text so: StarCoder takes digits out first and cuts what is left by GPT-2's expression.
-An expression sees one piece and nothing around it, so `(?!\S)` holds at the end of each piece; no single expression
-says that. A pattern in stages is one string all the same, in which a comment separates the expressions.
+Some Hugging Face models cut text this way: StarCoder first isolates digits, then cuts the rest with GPT-2's expression.
+An expression sees one piece without its surroundings, so `(?!\S)` matches at the end of each piece. No single
+expression can do that. A pattern in stages is still one string, in which a comment separates the expressions.
 
 >>> in_stages([r"\p{N}", r"\w+|\W+"])
 '\\p{N}(?#then)\\w+|\\W+'
@@ -20,10 +20,10 @@ SEPARATOR = "(?#then)"
 
 
 def stages(regex: str) -> list[str]:
-    """The expressions of a pattern, in order; most have one."""
+    """Return the expressions of a pattern, in order. Most patterns have one."""
     return regex.split(SEPARATOR)
 
 
 def in_stages(expressions: Sequence[str]) -> str:
-    """The pattern that applies the expressions one after the other."""
+    """Return the pattern that applies the expressions one after the other."""
     return SEPARATOR.join(expressions)

@@ -1,8 +1,8 @@
-"""A worker process of `WorkerPool`: answers requests that come in on its standard input.
+"""A worker process of `WorkerPool`, which answers requests on its standard input.
 
-Requests and answers are plain values, sent with `marshal`: it is fast, the parent is the same Python, and nothing of it
-is executed. The process ends when its input does, and so also when the parent was killed; while it matches, an alarm
-looks for the parent.
+Requests and answers are plain values, sent with `marshal`: it is fast, the parent is the same Python, and no received
+code is executed. The process ends when its input ends, so also when the parent was killed. During a long match, an
+alarm checks that the parent is alive.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from typing import IO, Any, TypeAlias
 from gristmill.errors import GristmillError, WorkerError
 from gristmill.pretokenize import pieces
 
-# How often a worker that matches looks at the clock and for its parent.
+# How often a worker checks the time limit and its parent during a match.
 ALARM_SECONDS = 0.5
 
 READY = b"\0gristmill worker\n"
 
-# The module and the name of its class, its arguments and its attributes.
+# Module and name of the class, arguments, attributes.
 PackedError: TypeAlias = tuple[str, str, tuple[object, ...], dict[str, Any]]
 _PLAIN = (str, bytes, int, float, type(None))
 
 
 def send(message: Any, stream: IO[bytes]) -> None:
-    """Write one message of plain values, whole or not at all."""
+    """Write one message of plain values."""
     stream.write(marshal.dumps(message))
     stream.flush()
 
 
 def receive(stream: IO[bytes]) -> Any:
-    """Read one message; EOFError where there is none, or only a part of one."""
+    """Read one message. Raises EOFError at the end of the stream, or inside a message."""
     try:
         return marshal.load(stream)
     except (ValueError, TypeError) as error:
@@ -44,7 +44,7 @@ def receive(stream: IO[bytes]) -> Any:
 
 
 def pack_error(error: BaseException) -> PackedError:
-    """An error as plain values: those of Gristmill with their attributes, and those of the operating system."""
+    """Return an error as plain values. Gristmill's errors keep their attributes, and OSErrors their file name."""
     kind = type(error)
     if isinstance(error, GristmillError):
         attributes = {name: value for name, value in vars(error).items() if isinstance(value, _PLAIN)}
@@ -58,7 +58,7 @@ def pack_error(error: BaseException) -> PackedError:
 
 
 def unpack_error(module: str, name: str, arguments: tuple[object, ...], attributes: dict[str, Any]) -> Exception:
-    """The error that `pack_error` packed."""
+    """Return the error that `pack_error` packed."""
     known = {"OSError": OSError, "MemoryError": MemoryError}
     if module == "builtins":
         error: Exception = known[name](*arguments)
@@ -66,23 +66,23 @@ def unpack_error(module: str, name: str, arguments: tuple[object, ...], attribut
     assert module.startswith("gristmill."), module
     kind = getattr(importlib.import_module(module), name)
     assert issubclass(kind, GristmillError), name
-    error = kind.__new__(kind, *arguments)  # not by its constructor, which may want the attributes
+    error = kind.__new__(kind, *arguments)  # without __init__, which may require the attributes
     error.__dict__.update(attributes)
     return error
 
 
 def _plain_arguments(error: BaseException) -> tuple[object, ...]:
     if isinstance(error, OSError) and error.errno is not None:
-        return error.errno, error.strerror, error.filename  # its `args` lack the name of the file
+        return error.errno, error.strerror, error.filename  # `args` does not include the file name
     is_plain = all(isinstance(argument, _PLAIN) for argument in error.args)
     return error.args if is_plain else (str(error),)
 
 
 def cut_within_time(document: bytes, regex: str, name: str) -> list[str]:
-    """The pieces of `document`, within its time limit; `PieceTimeoutError`, with `name`, beyond it.
+    """Return the pieces of `document`. Raises PieceTimeoutError, which names `name`, after its time limit.
 
-    For the main thread of a worker: `regex` heeds signals, and an alarm costs nothing until it rings, while a `timeout`
-    makes matching three times slower.
+    Call it on the main thread of a worker. `regex` checks for signals, and an alarm costs nothing until it fires, while
+    a `timeout` makes matching three times slower.
     """
     seconds = pieces.time_limit(document)
     if not hasattr(signal, "setitimer"):
@@ -99,14 +99,14 @@ def cut_within_time(document: bytes, regex: str, name: str) -> list[str]:
 
 
 class _Alarm:
-    """What happens every ALARM_SECONDS while the worker matches, on its only thread: `regex` lets no other one run."""
+    """Signal handler, called every ALARM_SECONDS during a match. Threads cannot run: `regex` holds the GIL."""
 
     deadline = 0.0
     parent = 0  # the process that started this one
 
     def __call__(self, *_: object) -> None:
         if os.getppid() != self.parent:
-            os._exit(0)  # it was killed: nobody waits for the answer, and an endless expression would be left running
+            os._exit(0)  # the parent was killed, so no process waits for the answer, and the match might never end
         if time.monotonic() >= self.deadline:
             raise TimeoutError
 
@@ -115,18 +115,18 @@ _alarm = _Alarm()
 
 
 def main() -> None:
-    """Answer requests until there are no more, or nobody is left to answer."""
+    """Answer requests until the input or the output is closed."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what anything prints must not end up among the answers
+    os.dup2(2, 1)  # printed text must not mix with the answers
     if hasattr(signal, "SIGALRM"):
         _alarm.parent = os.getppid()
         signal.signal(signal.SIGALRM, _alarm)
     try:
-        answers.write(READY)  # what was printed before, such as by a sitecustomize, ends here
+        answers.write(READY)  # marks the end of text printed before, for example by a sitecustomize
         answers.flush()
         _serve(sys.stdin.buffer, answers)
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
-        os._exit(0)  # not even a flush: the other end is gone
+        os._exit(0)  # without a flush, because the other end is closed
 
 
 def _serve(requests: IO[bytes], answers: IO[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Worker processes for patterns without a native matcher: the `regex` module holds the GIL while it matches."""
+"""Worker processes for patterns without a native matcher, because the `regex` module holds the GIL while it matches."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ REMEDY = "pass a smaller num_threads, or smaller documents"
 
 
 class WorkerPool:
-    """Processes that answer requests, started when they are needed and then kept until the `with` block ends.
+    """Processes that answer requests. They are started when needed and kept until the `with` block ends.
 
-    module: has a function `serve(*settings)`, which each process calls once for the function that answers requests.
+    module: has a function `serve(*settings)` that returns the function that answers requests. Each process calls it
+        once.
 
-    They are plain children (`python -c …`), not `multiprocessing` ones: that module would run the user's script again
-    in every worker unless it is guarded by `if __name__ == "__main__"`. Each is a session of its own, so that Ctrl-C
-    reaches only the parent, which then ends them.
+    The processes are plain children (`python -c …`). `multiprocessing` would run the user's script again in every
+    worker unless it is guarded by `if __name__ == "__main__"`. Each process has its own session, so that Ctrl-C reaches
+    only the parent, which then stops them.
     """
 
     def __init__(self, module: str, settings: tuple[Any, ...], num_workers: int) -> None:
         self._first_message = (module, settings, (pieces.TIMEOUT_SECONDS, pieces.TIMEOUT_SECONDS_PER_MB))
         self._num_workers = num_workers
         self._workers: list[subprocess.Popen[bytes]] = []
-        self._new: set[subprocess.Popen[bytes]] = set()  # that have not been told their module yet
+        self._new: set[subprocess.Popen[bytes]] = set()  # workers that have not received the first message
         self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
         self._starting = threading.Lock()
         self._is_closed = False
@@ -50,7 +51,7 @@ class WorkerPool:
         self.close()
 
     def ask(self, *request: Any) -> Any:
-        """The answer to a request, from a worker that is idle or a new one. Any number of threads may ask at once."""
+        """Return the answer of an idle or new worker to a request. Several threads may ask at once."""
         worker = self._idle_worker()
         try:
             if worker in self._new:
@@ -60,20 +61,20 @@ class WorkerPool:
             send_to(worker, request)
             answer, failure = receive_from(worker)
         finally:
-            self._idle.put(worker)  # a dead one too: whoever takes it next reports that
+            self._idle.put(worker)  # even if it died: the next request to it then raises WorkerError
         if failure is not None:
             raise unpack_error(*failure)
         return answer
 
     def stop(self) -> None:
-        """End all workers: whoever waits for an answer gets a WorkerError."""
+        """Stop all workers. Threads that wait for an answer get a WorkerError."""
         with self._starting:
             self._is_closed = True
             for worker in self._workers:
                 worker.kill()
 
     def close(self) -> None:
-        """End all workers and wait until they have ended. Nobody may be asking any more."""
+        """Stop all workers and wait for them. No thread may be waiting for an answer."""
         self.stop()
         for worker in self._workers:
             worker.communicate()
@@ -82,11 +83,11 @@ class WorkerPool:
     def _idle_worker(self) -> subprocess.Popen[bytes]:
         with self._starting:
             if self._is_closed:
-                raise WorkerError("the worker processes were ended while they had work to do. Run again.")
+                raise WorkerError("the worker processes were stopped before they had finished. Run again.")
             if self._idle.empty() and len(self._workers) < self._num_workers:
                 try:
                     return self._start_worker()
-                except OSError:  # the system has no more processes: those there are do the work
+                except OSError:  # the system allows no more processes, so use the running ones
                     if not self._workers:
                         raise
                     self._num_workers = len(self._workers)
@@ -100,9 +101,9 @@ class WorkerPool:
 
 
 def start_process(environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-    """A new worker process, which first sends READY.
+    """Start a worker process, which first sends READY.
 
-    environment: variables that it has besides those of this process.
+    environment: additional environment variables.
     """
     import subprocess  # not at the top: native patterns never need it
 
@@ -115,12 +116,12 @@ def start_process(environment: Mapping[str, str] | None = None) -> subprocess.Po
         start_new_session=True,
         env={**os.environ, **environment} if environment else None,
     )
-    running_workers.add(worker.pid)  # a bar shows their CPU time too
+    running_workers.add(worker.pid)  # so that progress bars include its CPU time
     return worker
 
 
 def await_ready(worker: subprocess.Popen[bytes], remedy: str = REMEDY) -> None:
-    """Read what a new worker prints until it is ready; WorkerError if it ends before."""
+    """Read the output of a new worker until it is ready. Raises WorkerError if it ends first."""
     assert worker.stdout is not None
     while line := worker.stdout.readline():
         if line.endswith(READY):
@@ -129,7 +130,7 @@ def await_ready(worker: subprocess.Popen[bytes], remedy: str = REMEDY) -> None:
 
 
 def send_to(worker: subprocess.Popen[bytes], message: Any) -> None:
-    """Send a worker a message of plain values; WorkerError if it has ended."""
+    """Send a message of plain values to a worker. Raises WorkerError if it has ended."""
     assert worker.stdin is not None
     try:
         send(message, worker.stdin)
@@ -138,7 +139,7 @@ def send_to(worker: subprocess.Popen[bytes], message: Any) -> None:
 
 
 def receive_from(worker: subprocess.Popen[bytes], remedy: str = REMEDY) -> Any:
-    """The next message of a worker; WorkerError if it has ended."""
+    """Return the next message of a worker. Raises WorkerError if it has ended."""
     assert worker.stdout is not None
     try:
         return receive(worker.stdout)
@@ -147,9 +148,9 @@ def receive_from(worker: subprocess.Popen[bytes], remedy: str = REMEDY) -> Any:
 
 
 def died(worker: subprocess.Popen[bytes], remedy: str = REMEDY) -> WorkerError:
-    """The error that says how a worker has ended.
+    """Return the error for a worker that has ended.
 
-    remedy: what to do if the machine had no memory left.
+    remedy: advice if the machine ran out of memory.
     """
     import subprocess
 
@@ -158,8 +159,8 @@ def died(worker: subprocess.Popen[bytes], remedy: str = REMEDY) -> WorkerError:
     except subprocess.TimeoutExpired:
         worker.kill()
         worker.wait()
-        return WorkerError("a worker process sent something that is no answer. Its own messages are on stderr.")
-    advice = "Its own messages are on stderr."
+        return WorkerError("a worker process sent an invalid answer. See its messages on stderr.")
+    advice = "See its messages on stderr."
     if status == -9:
-        advice = f"Usually the machine had no memory left: {remedy}."
+        advice = f"The usual cause is that the machine ran out of memory: {remedy}."
     return WorkerError(f"a worker process ended with status {status} before it answered. {advice}")

@@ -1,4 +1,4 @@
-"""Report: the folder of a run as one HTML page, PNG plots and a Markdown summary, from its recorded files alone.
+"""Report: the folder of a run as one HTML page, PNG plots and a Markdown summary, made only from its recorded files.
 
 `write_comparison` puts several runs on one page.
 
@@ -6,19 +6,19 @@
 |---|---|
 | `records` | config.json, machine.json and metrics.jsonl, read and checked |
 | `options` | the configuration, without the options of other models |
-| `validation` | losses on the subset and on the whole split, kept apart |
-| `curves` | long records made short enough to draw, without losing a spike |
-| `figures` | numbers as people read them: 1.2M tokens, 1 min 52 s |
-| `summary` | what there is to say about the run, in words and figures |
-| `drawing` | the hand in which pictures are drawn |
-| `plots` | one picture a measure |
-| `posterior` | those of a variational autoencoder; the monitor draws the same ones while it trains |
-| `page` | the summary and the pictures as HTML (page.html) and as Markdown |
-| `comparison` | several runs side by side: figures, the best of them, options that differ |
-| `overlays` | the curves of several runs in one picture a measure |
+| `validation` | losses on the subset and on the whole split, kept separate |
+| `curves` | long records reduced to a size that can be drawn, without losing a spike |
+| `figures` | numbers in readable form: 1.2M tokens, 1 min 52 s |
+| `summary` | summary of the run as text and numbers |
+| `drawing` | shared plot style |
+| `plots` | one plot per metric |
+| `posterior` | plots of a variational autoencoder, which the monitor also draws during training |
+| `page` | the summary and the plots as HTML (page.html) and as Markdown |
+| `comparison` | several runs side by side: numbers, the best of them, options that differ |
+| `overlays` | the curves of several runs, one plot per metric |
 | `writing` | `write_report`, `write_comparison` |
 
-A new measure is a function in `plots` and its line in `all_plots`.
+A new metric is a function in `plots` and a line in `all_plots`.
 """
 
 from gristmill.report.writing import write_comparison, write_report

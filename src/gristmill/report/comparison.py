@@ -1,4 +1,4 @@
-"""Comparison: several runs side by side: their figures with the best marked, and the options in which they differ."""
+"""Comparison: several runs side by side: their numbers with the best marked, and the options that differ."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from gristmill.report.summary import (
 from gristmill.report.validation import Validation
 
 COLOURS = (BLUE, RUST, TEAL, "#7e22ce", "#a16207", "#be185d", "#4d7c0f", "#475569")
-DASHES = ("solid", "dashed", "dotted")  # the first for as many runs as there are colours, and so on
-SAME = 1e-6  # relative: bits per byte over loss is the same number for the same tokens of the same texts
+DASHES = ("solid", "dashed", "dotted")  # the next one is used when the colours run out
+SAME = 1e-6  # relative: the ratio of bits per byte and loss is equal for the same tokens of the same texts
 
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A run in a comparison, with what stands for it on the page."""
+    """A run in a comparison, with its name and line style."""
 
     name: str
     records: Records
@@ -42,13 +42,13 @@ class ComparedRun:
 
     @property
     def trouble(self) -> str:
-        """What went wrong in it, in a line."""
+        """What went wrong in the run, in a line."""
         return trouble(self.records)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure of one run."""
+    """A value of one run."""
 
     value: str
     note: str = ""
@@ -57,7 +57,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A figure, or an option, of every run."""
+    """A metric or an option, with its value for every run."""
 
     name: str
     note: str
@@ -66,24 +66,24 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All that the page holds besides the plots."""
+    """Everything on the page except the plots."""
 
     runs: list[ComparedRun]
     result: str  # one sentence
     figures: list[Row]
     options: list[Row]  # those that differ
-    machines: list[Row]  # likewise
-    some_are_absent: bool  # an option that not every model has
+    machines: list[Row]  # properties that differ
+    some_are_absent: bool  # whether some run lacks one of the options
 
     @property
     def title(self) -> str:
-        """The names of the runs."""
+        """Names of the runs."""
         names = [run.name for run in self.runs]
         return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def compare(runs: Sequence[ComparedRun]) -> Comparison:
-    """The runs in figures and words."""
+    """Return the comparison of the runs as text and numbers."""
     records = [run.records for run in runs]
     options, machines = _differences(map(model_options, records)), _differences(map(_machine, records))
     return Comparison(
@@ -97,7 +97,7 @@ def compare(runs: Sequence[ComparedRun]) -> Comparison:
 
 
 def compared_runs(folders: Sequence[Path], records: Sequence[Records]) -> list[ComparedRun]:
-    """The runs with a name each, and a line that no other has."""
+    """Return the runs, each with a distinct name and line style."""
     return [
         ComparedRun(name, each, COLOURS[i % len(COLOURS)], DASHES[i // len(COLOURS) % len(DASHES)])
         for i, (name, each) in enumerate(zip(distinct_names(folders), records, strict=True))
@@ -105,7 +105,7 @@ def compared_runs(folders: Sequence[Path], records: Sequence[Records]) -> list[C
 
 
 def distinct_names(folders: Sequence[Path]) -> list[str]:
-    """The name of each folder, with as many of the folders above it as it takes to be the only one.
+    """Return the name of each folder, with as many parent folders as needed to be unique.
 
     >>> distinct_names([Path("/a/x/run"), Path("/b/x/run"), Path("/b/other")])
     ['a/x/run', 'b/x/run', 'other']
@@ -120,11 +120,11 @@ def distinct_names(folders: Sequence[Path]) -> list[str]:
     return [name(own) for own in parts]
 
 
-# What is compared
+# What can be compared
 
 
 def losses_compare(records: Sequence[Records]) -> bool:
-    """Whether a lower loss means a better model: the same tokens, as far as the records show, and one kind of loss."""
+    """Whether a lower loss means a better model: the same tokens, as far as recorded, and the same kind of loss."""
     sizes = (dict(flat(each.config)).get("vocab_size") for each in records)
     vocabularies = {size for size in sizes if isinstance(size, int)}
     rates = [rate for rate in map(_bits_per_nat, records) if rate is not None]
@@ -133,13 +133,13 @@ def losses_compare(records: Sequence[Records]) -> bool:
 
 
 def _bits_per_nat(records: Records) -> float | None:
-    """Bits per byte over nats per token: how many tokens the texts of the split take."""
+    """Return bits per byte divided by nats per token, which measures how many tokens the texts of the split take."""
     now = validation.latest(records.val)
     return now.bits_per_byte / now.loss if now and now.bits_per_byte and now.loss else None
 
 
 def _subsets_compare(records: Sequence[Records]) -> bool:
-    """Whether the curves of validation are also on subsets of one size."""
+    """Whether the validation curves are also on subsets of the same size."""
     found = [best for best in (validation.best(each.val) for each in records) if best is not None]
     return losses_compare(records) and len({(best.full, best.num_tokens) for best in found}) <= 1
 
@@ -153,13 +153,13 @@ Number = Callable[[Records], float | None]
 
 @dataclass(frozen=True)
 class Measure:
-    """A row of the table: where its numbers come from, how they are written, and which of them is best."""
+    """A row of the table: where its numbers come from, how they are shown, and which of them is best."""
 
     name: str
     number: Number
     show: Callable[[float], str]
     note: str = ""
-    about: Callable[[Records], str] = lambda _: ""  # one run's number
+    about: Callable[[Records], str] = lambda _: ""  # note on the number of one run
     best: Callable[[Iterable[float]], float] | None = None  # min or max
     compares: Callable[[Sequence[Records]], bool] = _always
 
@@ -173,7 +173,7 @@ def _row(measure: Measure, records: Sequence[Records]) -> Row | None:
     best = measure.show(measure.best(known)) if is_ranked and measure.best else None
     shown = [None if number is None else measure.show(number) for number in numbers]
     if len({value for value in shown if value is not None}) < 2:
-        best = None  # what looks the same is no better
+        best = None  # values that look the same have no best
     cells = [
         Cell("–") if value is None else Cell(value, measure.about(each), value == best)
         for value, each in zip(shown, records, strict=True)
@@ -243,7 +243,7 @@ MEASURES = (
         "Best validation loss",
         _of(best_of, "loss"),
         figures.loss,
-        "of the curve: on a fixed subset",
+        "on a fixed subset",
         about=_when(best_of),
         best=min,
         compares=_subsets_compare,
@@ -274,7 +274,7 @@ def _machine(records: Records) -> dict[str, Any]:
 
 
 def _differences(contents: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """A row for each name under which the contents do not all hold the same; those that hold nothing do not count."""
+    """Return a row for each name whose values differ; empty contents do not count."""
     shown = [{name: figures.setting(value) for name, value in content.items()} for content in contents]
     known = [content for content in shown if content]
     names = dict.fromkeys(name for content in known for name in content)
@@ -285,11 +285,11 @@ def _differences(contents: Iterable[Mapping[str, Any]]) -> list[Row]:
     ]
 
 
-# In words
+# Text
 
 
 def _result(runs: Sequence[ComparedRun]) -> str:
-    """Which run is best by the first of these that ranks them."""
+    """Say which run is best by the first of these metrics that ranks them."""
     for name in ("Full validation loss", "Best validation loss", "Bits per byte"):
         measure = next(measure for measure in MEASURES if measure.name == name)
         row = _row(measure, [run.records for run in runs])
@@ -300,5 +300,5 @@ def _result(runs: Sequence[ComparedRun]) -> str:
             names = " and ".join(winner for winner, _ in winners)
             return f"Lowest {name[0].lower()}{name[1:]}: {names}, {winners[0][1]}."
     if not losses_compare([run.records for run in runs]):
-        return "The losses of these runs do not compare: their tokenizers, data or kinds of loss differ."
-    return "No two of these runs have a validation loss that compares."
+        return "The losses of these runs are not comparable: their tokenizers, data or kinds of loss differ."
+    return "No two of these runs have comparable validation losses."

@@ -1,4 +1,4 @@
-"""Curves: many points as few, so that a page stays small and a spike stays visible."""
+"""Curves: reduce many points to few, so that a page stays small and a spike stays visible."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ SMOOTHED_SHARE = 0.02  # of all points, on each side
 
 
 def thinned(x: Column, y: Column, max_points: int = MAX_POINTS) -> tuple[Column, Column]:
-    """Return at most `max_points` of the points, among them the lowest and highest of every stretch.
+    """Return at most `max_points` of the points, including the lowest and highest of every interval.
 
-    Points without a number are left out.
+    Points that are not finite are left out.
 
     >>> x = np.arange(10_000.0)
     >>> y = np.where(x == 4_321, 99.0, 1.0)
@@ -38,8 +38,8 @@ def thinned(x: Column, y: Column, max_points: int = MAX_POINTS) -> tuple[Column,
 def smoothed(y: Column, share: float = SMOOTHED_SHARE) -> Column:
     """Return the running mean over a share of the points on each side.
 
-    At the beginning, where curves are steep, the window is as narrow to the right as it is to the left, so that the
-    mean does not run ahead of the curve. At the end it is one-sided: the last value is a mean, too.
+    At the beginning, where curves are steep, the window is as narrow to the right as to the left, so that the mean does
+    not run ahead of the curve. At the end it is one-sided, so the last value is a mean too.
 
     >>> smoothed(np.array([8.0, 4.0, 3.0, 3.0, 2.0]), share=0.2).tolist()
     [8.0, 5.0, 3.3333333333333335, 2.6666666666666665, 2.5]

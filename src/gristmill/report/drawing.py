@@ -1,6 +1,6 @@
-"""Drawing: the hand in which all pictures are drawn, and the pictures as SVG for the page and PNG for everything else.
+"""Drawing: shared plot style, and rendering as SVG for the page and PNG for everything else.
 
-A line is named at its end, in its own colour. The pictures depend on the records alone: no date, no random ids.
+A line is labelled at its end, in its colour. The plots depend only on the records: no date, no random ids.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from gristmill.report.records import Column
 INK, GREY, RULE = "#292524", "#78716c", "#e7e5e4"
 BLUE, RUST, TEAL = "#1d4ed8", "#c2410c", "#0f766e"
 
-WIDE = (9.6, 3.9)  # inches; the page shows 100 pixels an inch
+WIDE = (9.6, 3.9)  # inches; the page shows 100 pixels per inch
 NARROW = (4.6, 2.9)
 PNG_DOTS_PER_INCH = 160
 LABEL_POINTS = 11  # the height of a label at the end of a line
 
 STYLE = {
-    "text.parse_math": False,  # a dollar in the name of a statistic is no formula
+    "text.parse_math": False,  # a dollar sign in the name of a statistic is not a formula
     "font.family": "DejaVu Sans",
     "font.size": 9,
     "text.color": INK,
@@ -48,7 +48,7 @@ STYLE = {
     "xtick.major.size": 3,
     "ytick.major.size": 0,
     "lines.solid_capstyle": "round",
-    "svg.fonttype": "none",  # text stays text: sharp, small, in the font of the page
+    "svg.fonttype": "none",  # text stays text: sharp, small, in the page font
     "svg.hashsalt": "gristmill",
 }
 PAGE_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
@@ -56,25 +56,25 @@ PAGE_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Ari
 
 @dataclass(frozen=True)
 class Plot:
-    """A picture that can be drawn in any size."""
+    """A plot that can be drawn in any size."""
 
-    name: str  # of its file
+    name: str  # of its file, without suffix
     title: str
-    note: str  # what it says, for those who cannot see it, and below it for the others
+    note: str  # its meaning, as caption and as alternative text
     draw: Callable[[Any], None]  # on axes
     wide: bool = False
-    last_step: float = 0  # where the axis below it ends
-    across: str = "step"  # what that axis is
+    last_step: float = 0  # end of the horizontal axis
+    across: str = "step"  # label of the horizontal axis
 
 
 def render(plot: Plot, format: Literal["svg", "png"], size: tuple[float, float]) -> bytes:
-    """The picture as a file; `CheckpointError` for numbers so large that matplotlib cannot place them."""
+    """Return the plot as a file; raise `CheckpointError` for numbers too large for matplotlib."""
     try:
         return _render(plot, format, size)
     except (ArithmeticError, TypeError, ValueError) as error:
         raise CheckpointError(
-            f"the plot {plot.name!r} cannot be drawn ({type(error).__name__}: {str(error)[:80]}): the records hold "
-            f"numbers that no run gives. Look for them in metrics.jsonl."
+            f"the plot {plot.name!r} cannot be drawn ({type(error).__name__}: {str(error)[:80]}): metrics.jsonl "
+            f"contains numbers that are out of range. Correct or remove those records."
         ) from error
 
 
@@ -86,7 +86,7 @@ def _render(plot: Plot, format: Literal["svg", "png"], size: tuple[float, float]
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.add_subplot()
         axes.set_xlabel(plot.across)
-        if format == "png":  # the page has the title in its text
+        if format == "png":  # the page writes the title as text
             axes.set_title(plot.title, pad=12)
         steps_below(axes, plot.last_step, size, whole=plot.across == "step")
         plot.draw(axes)
@@ -102,7 +102,7 @@ End = tuple[float, float, str, str]  # x, y, words, colour
 
 
 def noisy_line(axes: Any, x: Column, y: Column, colour: str) -> tuple[float, float]:
-    """Every record pale, their running mean strong; returns where it ends."""
+    """Draw every record pale and their running mean bold; return its end."""
     thin_x, thin_y = thinned(x, y)
     if len(thin_x) > 2:
         axes.plot(thin_x, thin_y, color=colour, alpha=0.25, linewidth=0.8)
@@ -112,21 +112,21 @@ def noisy_line(axes: Any, x: Column, y: Column, colour: str) -> tuple[float, flo
 
 
 def points(axes: Any, x: Column, y: Column, colour: str) -> tuple[float, float]:
-    """A dot a record where there are few, and a line through them; returns where it ends."""
+    """Draw a line, with a dot per record if there are few; return its end."""
     x, y = thinned(x, y)
     axes.plot(x, y, color=colour, linewidth=1.4, marker="o" if len(x) <= 60 else "", markersize=3.5, zorder=3)
     return float(x[-1]), float(y[-1])
 
 
 def diamonds(axes: Any, x: Column, y: Column, colour: str) -> tuple[float, float]:
-    """Marks that stand apart from any line; returns where the last is."""
+    """Draw marks without a line; return the last one."""
     x, y = x[np.isfinite(y)], y[np.isfinite(y)]
     axes.plot(x, y, color=colour, linestyle="", marker="D", markersize=5, markerfacecolor="white", zorder=4)
     return float(x[-1]), float(y[-1])
 
 
 def stroke(colour: str, num_points: int) -> dict[str, Any]:
-    """A line, or a dot where there is only one point."""
+    """Return the style of a line, or of a dot if there is only one point."""
     return {"color": colour, "linewidth": 1.6, "marker": "o" if num_points == 1 else "", "markersize": 4}
 
 
@@ -145,14 +145,14 @@ def threshold(axes: Any, y: float, words: str) -> None:
 
 
 def name_lines(axes: Any, ends: list[End], *, lines: int = 1, at_right: bool = False) -> None:
-    """Write what each line is after its end, and push names apart that would lie on each other.
+    """Label each line at its end, and move labels apart that would overlap.
 
-    at_right: all names to the right of the longest line, where no other line runs through them.
+    at_right: all labels to the right of the longest line, where no other line crosses them.
     """
     right = max(x for x, *_ in ends)
     places = wanted = [0.0]
     if len(ends) > 1:
-        axes.figure.draw_without_rendering()  # the layout, and with it where the ends are
+        axes.figure.draw_without_rendering()  # computes the layout, and thereby the positions of the ends
         heights = [axes.transData.transform((right, y))[1] for y in (axes.get_ylim()[1], *(y for _, y, *_ in ends))]
         top, *places = (72 / axes.figure.dpi * height for height in heights)  # in points
         wanted = pushed_apart(places, LABEL_POINTS * lines, highest=top)
@@ -171,7 +171,7 @@ def name_lines(axes: Any, ends: list[End], *, lines: int = 1, at_right: bool = F
 
 
 def pushed_apart(places: list[float], distance: float, *, highest: float = math.inf) -> list[float]:
-    """The places, moved as little as needed to be `distance` apart, none above `highest`.
+    """Return the places, moved as little as needed to be `distance` apart, none above `highest`.
 
     >>> pushed_apart([50.0, 52.0], 10)
     [46.0, 56.0]
@@ -179,7 +179,7 @@ def pushed_apart(places: list[float], distance: float, *, highest: float = math.
     [40.0, 50.0, 60.0]
     """
     order = sorted(range(len(places)), key=places.__getitem__)
-    blocks: list[list[float]] = []  # neighbours that touch: the wish of each for where the first of them lies
+    blocks: list[list[float]] = []  # groups of touching labels: the preferred position of the first, by each of them
     for number, index in enumerate(order):
         blocks.append([places[index] - distance * number])
         while len(blocks) > 1 and _mean(blocks[-2]) > _mean(blocks[-1]):
@@ -198,8 +198,8 @@ def _mean(numbers: list[float]) -> float:
 
 
 def scale_y(axes: Any, *columns: Column, enough: float) -> None:
-    """A logarithmic axis with plain numbers where the values span a factor of `enough`, so that the end of a run does
-    not lie flat below its beginning.
+    """Use a logarithmic axis with plain numbers if the values span a factor of `enough`, so that the end of a run is
+    not flat below its beginning.
     """
     from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
@@ -220,7 +220,7 @@ def scale_y(axes: Any, *columns: Column, enough: float) -> None:
 
 
 def steps_below(axes: Any, last_step: float, size: tuple[float, float], *, whole: bool = True) -> None:
-    """The same steps below every picture, so that they can be compared; `whole`: there is nothing between them."""
+    """Use the same horizontal axis for every plot, so that they can be compared; `whole`: only integer ticks."""
     from matplotlib.ticker import MaxNLocator
 
     num_ticks = 9 if size == WIDE else 5
@@ -230,7 +230,7 @@ def steps_below(axes: Any, last_step: float, size: tuple[float, float], *, whole
 
 
 def above(y: Column) -> float:
-    """Where an axis that begins at 0 ends."""
+    """Return the end of an axis that begins at 0."""
     return 1.12 * float(np.nanmax(y)) or 1.0
 
 

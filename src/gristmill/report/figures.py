@@ -1,4 +1,4 @@
-"""Figures: numbers as people read them."""
+"""Figures: numbers in readable form."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def short(number: float) -> str:
-    """Return a number in three digits.
+    """Return a number with three digits.
 
     >>> short(950), short(65_536), short(17_100_000), short(3.2e9), short(0.25)
     ('950', '65.5k', '17.1M', '3.2B', '0.25')
@@ -20,7 +20,7 @@ def short(number: float) -> str:
 
 
 def loss(value: float) -> str:
-    """Return a loss in the digits that mean something.
+    """Return a loss with its significant digits.
 
     >>> loss(1.44567), loss(0.012345), loss(math.nan)
     ('1.446', '0.0123', 'not a number')
@@ -31,7 +31,7 @@ def loss(value: float) -> str:
 
 
 def perplexity(nats: float) -> str:
-    """Return the perplexity that a loss in nats per token comes to.
+    """Return the perplexity of a loss in nats per token.
 
     >>> perplexity(1.48), perplexity(5.5), perplexity(10.8), perplexity(900)
     ('4.39', '244.7', '49k', 'over 1e+300')
@@ -43,7 +43,7 @@ def perplexity(nats: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in its two greatest units.
+    """Return a duration in its two largest units.
 
     >>> [duration(seconds) for seconds in (0.52, 42, 112, 3_700, 190_000)]
     ['0.52 s', '42 s', '1 min 52 s', '1 h 1 min', '2 d 4 h']
@@ -71,7 +71,7 @@ def size(num_bytes: float) -> str:
 
 
 def byte_unit(num_bytes: float) -> tuple[float, str]:
-    """Return the unit in which an amount of memory is a handy number: (1e9, 'GB')."""
+    """Return the unit for an amount of memory: (1e9, 'GB')."""
     for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if num_bytes >= 0.9995 * scale:
             return scale, unit
@@ -79,7 +79,7 @@ def byte_unit(num_bytes: float) -> tuple[float, str]:
 
 
 def percent(share: float) -> str:
-    """Return a share.
+    """Return a share as a percentage.
 
     >>> percent(0.4731), percent(0.0042), percent(1)
     ('47.3 %', '0.42 %', '100 %')
@@ -88,7 +88,7 @@ def percent(share: float) -> str:
 
 
 def setting(value: Any) -> str:
-    """Return the value of an option.
+    """Return the value of an option as text.
 
     >>> setting(50_304), setting(0.0006), setting(True), setting(None), setting([0.9, 0.95])
     ('50,304', '0.0006', 'yes', '–', '0.9, 0.95')

@@ -1,7 +1,7 @@
-"""Options: what the configuration of a run holds that its model takes.
+"""Options: the part of a run's configuration that its model uses.
 
-A folder of today holds the options of the run and of its model. An older one holds the options of every model that
-Gristmill knew. Which of them counted shows in the records: a run with latents recorded their KL.
+A current run folder has the options of the run and of its model. Older folders have the options of every model of that
+version. The records show which of them were used: a run with latents recorded their KL.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from gristmill.report.records import Records
 
-# Older folders have all of these. What each group belongs to:
+# Older folders have all of these. Options of windows of tokens, and of models with latents:
 OF_WINDOWS = frozenset({"context_length", "document_mask", "sample_prompt"})
 OF_LATENTS = frozenset(
     {
@@ -26,9 +26,9 @@ OF_LATENTS = frozenset(
 
 
 def model_options(records: Records) -> dict[str, Any]:
-    """The options of the run and of its model, those of other models left out; nested ones under `outer.inner`.
+    """Return the options of the run and of its model, without those of other models; nested ones as `outer.inner`.
 
-    A run that has recorded nothing yet keeps all: nothing shows which of them count.
+    A run without records keeps all: nothing shows which of them are used.
     """
     config = dict(flat(records.config))
     if not config.keys() >= OF_WINDOWS | OF_LATENTS or not (len(records.train) or len(records.val)):
@@ -38,7 +38,7 @@ def model_options(records: Records) -> dict[str, Any]:
 
 
 def flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The entries of a nested object in one row, under names such as `outer.inner`.
+    """Yield the entries of a nested object, with names such as `outer.inner`.
 
     >>> list(flat({"seed": 0, "model": {"num_layers": 12}}))
     [('seed', 0), ('model.num_layers', 12)]

@@ -1,4 +1,4 @@
-"""Overlays: the curves of several runs in one picture a measure."""
+"""Overlays: the curves of several runs in one plot per metric."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from gristmill.report.curves import smoothed, thinned
 from gristmill.report.drawing import End, Plot, above, count_unit, diamonds, finite, name_lines, scale_y
 from gristmill.report.records import Column, Records, Table
 
-NAME_LENGTH = 18  # of a run in a picture
-PALE_RUNS = 3  # with more of them, records as pale lines would hide each other
+NAME_LENGTH = 18  # characters of a run's name in a plot
+PALE_RUNS = 3  # with more runs, the pale lines of the records would hide each other
 
 
 @dataclass(frozen=True)
 class Axis:
-    """What lies below a picture: how far a run had come at its steps, and how far the longest came."""
+    """The horizontal axis of a plot: position of a run at its steps, and the end of the longest run."""
 
-    name: str  # of a picture's file
+    name: str  # for the file name of a plot
     words: str
     end: float
     place: Callable[[Records, Column], Column]
 
 
 def all_overlays(runs: Sequence[ComparedRun]) -> list[Plot]:
-    """The pictures for which at least one run has recorded something."""
+    """Return the plots for which at least one run has records."""
     by_step = _steps(runs)
     by_token = _tokens(runs)
     found = [_training_loss(runs, by_step, wide=True), _validation(runs, by_step, "loss", wide=True)]
@@ -40,7 +40,7 @@ def all_overlays(runs: Sequence[ComparedRun]) -> list[Plot]:
     return [plot for plot in found if plot is not None]
 
 
-# What lies below
+# Horizontal axes
 
 
 def _steps(runs: Sequence[ComparedRun]) -> Axis:
@@ -57,14 +57,14 @@ def _tokens(runs: Sequence[ComparedRun]) -> Axis:
         train = records.train.where(np.isfinite(records.train["tokens"]))
         if not len(train):
             return np.full(len(steps), np.nan)
-        # Validations know their step alone; steps before the first record lie between it and 0.
+        # Validations record only their step; steps before the first record are interpolated from 0.
         tokens: Column = np.interp(steps, [0.0, *train.steps], [0.0, *train["tokens"]])
         return tokens / scale
 
     return Axis("tokens", f"{unit}tokens", end / scale, place)
 
 
-# The pictures
+# The plots
 
 
 def _training_loss(runs: Sequence[ComparedRun], axis: Axis, *, wide: bool = False) -> Plot | None:
@@ -177,7 +177,7 @@ def _noisy(
     raw: bool = False,
     scale: float = 1.0,
 ) -> list[End]:
-    """The running mean of a column, or the column itself if `raw`; with `pale`, every record under the mean too."""
+    """Draw the running mean of a column, or the column itself if `raw`; with `pale`, also every record below it."""
     x, y = axis.place(run.records, table.steps), table[name] / scale
     x, y = x[np.isfinite(x)], y[np.isfinite(x)]
     if not np.isfinite(y).any():
@@ -190,7 +190,7 @@ def _noisy(
 
 
 def _validated(axes: Any, run: ComparedRun, axis: Axis, name: str) -> list[End]:
-    """The curve of validation on the subset, and a diamond for the whole split, which takes the name if it is there."""
+    """Draw the validation curve on the subset, and a diamond for the whole split."""
     val, ends = run.records.val, list[End]()
     for stretch in validation.stretches(val):
         x, y = thinned(axis.place(run.records, stretch.steps), stretch[name])
@@ -217,7 +217,7 @@ def _end(run: ComparedRun, x: Column, y: Column, number: str | None) -> End:
 
 
 def _shortened(name: str) -> str:
-    """The beginning and the end of a long name: names of runs often differ in their last letters.
+    """Return the beginning and the end of a long name: names of runs often differ in their last letters.
 
     >>> _shortened("tinystories-17m-lr-0.003-seed-1")
     'tinystor…03-seed-1'

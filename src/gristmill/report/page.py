@@ -1,4 +1,4 @@
-"""Page: the summary and the pictures as one HTML page that needs nothing else, and as Markdown."""
+"""Page: the summary and the plots as one self-contained HTML page, and as Markdown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMPARISON_TEMPLATE = "comparison.html"
 
 @dataclass(frozen=True)
 class Picture:
-    """A plot as the page has it: inside the page, in a shape for phones and columns, and one for a whole line."""
+    """A plot embedded in the page: a narrow version for phones and columns, and a wide one for full width."""
 
     title: str
     across: str
@@ -29,12 +29,12 @@ class Picture:
 
 
 def html_page(summary: Summary, plots: Sequence[Plot]) -> str:
-    """The HTML page of a run, with every picture in it."""
+    """Return the HTML page of a run, with all plots embedded."""
     return _filled(TEMPLATE, plots, summary=summary)
 
 
 def comparison_page(comparison: Comparison, plots: Sequence[Plot]) -> str:
-    """The HTML page of several runs, with every picture in it."""
+    """Return the HTML page of several runs, with all plots embedded."""
     return _filled(COMPARISON_TEMPLATE, plots, comparison=comparison)
 
 
@@ -45,7 +45,7 @@ def _filled(template: str, plots: Sequence[Plot], **content: object) -> str:
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,  # a model may write anything, markup too
+        autoescape=True,  # a model may generate anything, including markup
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
     )
@@ -64,15 +64,15 @@ def _data_url(svg: bytes) -> str:
 
 
 def markdown_page(summary: Summary, plots: Sequence[Plot], plot_folder: str) -> str:
-    """The same in Markdown, with links to the PNG files."""
+    """Return the same as Markdown, with links to the PNG files."""
     sections = [f"# {_escaped(summary.title)}", summary.result]
     if summary.trouble:
         sections.append(f"**{summary.trouble}**")
     if summary.figures:
-        sections.append(_table(("measure", "value", ""), [(f.name, f.value, f.note) for f in summary.figures]))
+        sections.append(_table(("metric", "value", ""), [(f.name, f.value, f.note) for f in summary.figures]))
     sections += [f"![{_escaped(plot.title)} by step]({plot_folder}/{plot.name}.png)" for plot in plots]
     if summary.samples:
-        sections += ["## What it writes", *map(_sample, summary.samples)]
+        sections += ["## Samples", *map(_sample, summary.samples)]
     for title, rows in (("Configuration", summary.config), ("Machine", summary.machine)):
         if rows:
             sections += [f"## {title}", _table(("name", "value"), rows)]
@@ -90,7 +90,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _sample(sample: Sample) -> str:
     text = sample.prompt + sample.text
     longest = max(map(len, re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)  # no text can end the block it is in
+    fence = "`" * max(3, longest + 1)  # longer than any fence in the text
     return f"Step {sample.step:,}:\n{fence}text\n{text}\n{fence}"
 
 

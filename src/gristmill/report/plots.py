@@ -1,4 +1,4 @@
-"""Plots: one picture a measure."""
+"""Plots: one plot per metric."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from gristmill.report.posterior import posterior_plots
 from gristmill.report.records import LOSS_ON, Records, Table
 from gristmill.report.summary import first_bad_step, last_step, own_statistics
 
-WAIT_LIMIT = 0.05  # the share of a step from which waiting for data is worth doing something about
+WAIT_LIMIT = 0.05  # share of a step above which waiting for data should be fixed
 
 
 def all_plots(records: Records) -> list[Plot]:
-    """The pictures for which something is recorded."""
+    """Return the plots that have records."""
     found = (
         _loss(records),
         _bits_per_byte(records),
@@ -71,7 +71,7 @@ def _loss(records: Records) -> Plot | None:
         axes.set_ylabel("loss (nats per token)")
         name_lines(axes, ends)
 
-    note = "Strong line: running mean; pale line: every record. " if len(train) > 2 else ""
+    note = "Bold line: running mean; pale line: every record. " if len(train) > 2 else ""
     return Plot("loss", "Loss", (note + _about_full(val)).strip(), draw, wide=True)
 
 
@@ -91,21 +91,23 @@ def _bits_per_byte(records: Records) -> Plot | None:
 
 
 def _reconstruction(records: Records) -> Plot | None:
-    note = "The loss without the KL."
+    note = "The loss without the KL term."
     return _part_of_loss(records, "reconstruction", "Reconstruction", "nats per token", note)
 
 
 def _kl(records: Records) -> Plot | None:
-    return _part_of_loss(records, "kl", "KL to the prior", "nats per sequence", "What the latents may hold, at most.")
+    return _part_of_loss(
+        records, "kl", "KL to the prior", "nats per sequence", "Upper limit of the information in the latents."
+    )
 
 
 def _own_statistics(records: Records) -> Iterator[Plot | None]:
-    """One picture per statistic of a model of the user's, on a linear axis: nothing is known about its unit."""
+    """Yield one plot per statistic of a user's model, on a linear axis: its unit is unknown."""
     for number, name in enumerate(own_statistics(records)):
         note = "One source of the mixture." if name.startswith(LOSS_ON) else "A statistic of the model."
         plot = _part_of_loss(records, name, name[:40], name[:40], note, enough=math.inf)
         if plot is not None:
-            # The name comes from a file, and may be no name for a file.
+            # The name comes from a file, and may not be a valid file name.
             is_plain = re.fullmatch(r"[A-Za-z0-9_]{1,80}", name)
             yield replace(plot, name=f"statistic_{name}" if is_plain else f"statistic-{number}")
 
@@ -129,7 +131,7 @@ def _part_of_loss(records: Records, name: str, title: str, unit: str, note: str,
 
 
 def validation_lines(axes: Any, val: Table, name: str, colour: str, *, between: str = " ") -> list[End]:
-    """The curve of validation, and the whole split as diamonds beside it; returns where they end, with their names."""
+    """Draw the validation curve, and diamonds for the whole split; return their ends with labels."""
     ends: list[End] = []
     on_subset = len(validation.apart(val)) > 0
     for stretch in validation.stretches(val):
@@ -146,7 +148,7 @@ def validation_lines(axes: Any, val: Table, name: str, colour: str, *, between: 
 def _about_full(val: Table) -> str:
     if not len(validation.apart(val)):
         return ""
-    return "Diamond: full validation, on the whole split; the curve is on a fixed subset, so they do not compare."
+    return "Diamond: full validation (the whole split). The curve uses a fixed subset, so the two are not comparable."
 
 
 def _learning_rate(records: Records) -> Plot | None:
@@ -185,9 +187,9 @@ def _gradient_norm(records: Records) -> Plot | None:
             threshold(axes, limit, f"clipped at {limit:g}")
         name_lines(axes, ends)
 
-    note = "Of all parameters together, before clipping."
+    note = "Norm over all parameters, before clipping."
     if train.has("grad_norm_max"):
-        note += " Thin line: the largest since the record before."
+        note += " Thin line: the largest since the previous record."
     return Plot("gradient_norm", "Gradient norm", note, draw)
 
 
@@ -241,7 +243,7 @@ def _memory(records: Records) -> Plot | None:
         axes.set_ylim(0, above(y))
         axes.set_ylabel(f"memory ({unit})")
 
-    return Plot("memory", "Memory", f"At most {figures.size(peak)}.", draw)
+    return Plot("memory", "Memory", f"Peak {figures.size(peak)}.", draw)
 
 
 def _data_wait(records: Records) -> Plot | None:
@@ -254,7 +256,7 @@ def _data_wait(records: Records) -> Plot | None:
         noisy_line(axes, train.steps, 100 * train["data_wait"], TEAL)
         axes.set_ylim(0, max(above(100 * train["data_wait"]), 120 * WAIT_LIMIT))
         axes.set_ylabel("% of a step")
-        threshold(axes, 100 * WAIT_LIMIT, f"above {100 * WAIT_LIMIT:g} %: too slow")
+        threshold(axes, 100 * WAIT_LIMIT, f"above {100 * WAIT_LIMIT:g} %: data too slow")
 
     return Plot("data_wait", "Waiting for data", f"Mean {figures.percent(mean)} of a step.", draw)
 

@@ -1,6 +1,6 @@
-"""Posterior: the pictures of a variational autoencoder's latents, in the report and in what the monitor draws.
+"""Posterior: plots of the latents of a variational autoencoder, for the report and for the monitor.
 
-Shapes: S looks of the monitor, Z latent dimensions.
+Shapes: S measurements of the monitor, Z latent dimensions.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from gristmill.report.drawing import (
 )
 from gristmill.report.records import Column, Posterior
 
-MAX_COLUMNS, MAX_ROWS = 64, 32  # cells of a heat map: a page holds every one of them as a shape of its own
-MAX_NAMES, NAME_WIDTH = 6, 0.24  # of alarms in a picture; as a share of its width
-WASH = "#fdece3"  # behind the steps in which an alarm was on
+MAX_COLUMNS, MAX_ROWS = 64, 32  # cells of a heat map: each is a separate shape in the page
+MAX_NAMES, NAME_WIDTH = 6, 0.24  # names of alarms in a plot; their width as a share of the plot width
+WASH = "#fdece3"  # background of the steps in which an alarm was active
 KIND_WORDS = {
     "collapse": "collapse",
     "few_units": "few active units",
@@ -36,13 +36,13 @@ KIND_WORDS = {
 
 
 def posterior_plots(posterior: Posterior) -> list[Plot]:
-    """The pictures for which something is recorded."""
+    """Return the plots that have records."""
     found = (information(posterior), active_units(posterior), kl_per_dimension(posterior), gaps(posterior))
     return [plot for plot in found if plot is not None]
 
 
 def information(posterior: Posterior) -> Plot | None:
-    """KL, mutual information and the most that can be seen of it."""
+    """KL, mutual information and its measurable limit."""
     table = posterior.table
     if not table.has("kl") and not table.has("mutual_information"):
         return None
@@ -55,17 +55,17 @@ def information(posterior: Posterior) -> Plot | None:
         _line(axes, posterior, "mutual_information", "MI", RUST, ends, form=".2f")
         top = max(1.12 * greatest(table[name]) for name in ("kl", "mutual_information") if table.has(name))
         limit = float(np.nanmax(table["mutual_information_limit"], initial=0.0))
-        # A KL far beyond the limit must not press the mutual information flat; one far below it needs no limit.
+        # A KL far above the limit must not flatten the mutual information; a KL far below it needs no limit.
         axes.set_ylim(0, max(top, 1.12 * limit if top > 0.4 * limit else 1.0))
         axes.set_ylabel("nats per sequence")
         name_lines(axes, [end for end in ends if end[1] <= axes.get_ylim()[1]])
 
-    note = "KL to the prior, and mutual information (MI): what the latents tell about a sequence, up to its limit."
+    note = "KL to the prior, and mutual information (MI) of latents and sequences, measurable up to its limit."
     return Plot("posterior_information", "KL and mutual information", note + _shaded(posterior), draw)
 
 
 def active_units(posterior: Posterior) -> Plot | None:
-    """How many dimensions are in use."""
+    """Number of dimensions in use."""
     table, latent_dim = posterior.table, posterior.kl_SZ.shape[1]
     if not table.has("active_units"):
         return None
@@ -82,12 +82,12 @@ def active_units(posterior: Posterior) -> Plot | None:
         axes.set_ylabel(f"of {latent_dim} dimensions")
         name_lines(axes, ends)
 
-    note = "Dimensions whose mean varies over the sequences, by a variance of more than 0.01 and of more than 0.2."
+    note = "Dimensions whose mean varies between sequences, with a variance above 0.01 and above 0.2."
     return Plot("posterior_units", "Active units", note + _shaded(posterior), draw)
 
 
 def kl_per_dimension(posterior: Posterior) -> Plot | None:
-    """A row a dimension, a column a look; the dimension that costs most is on top."""
+    """One row per dimension, one column per measurement; the dimension with the most KL is on top."""
     if not np.isfinite(posterior.kl_SZ).any():
         return None
     latent_dim = posterior.kl_SZ.shape[1]
@@ -97,9 +97,9 @@ def kl_per_dimension(posterior: Posterior) -> Plot | None:
         from matplotlib.ticker import MaxNLocator
 
         edges, cells_RS = heat_map(posterior.table.steps, posterior.kl_SZ)
-        # Of more than 50 colours matplotlib would make the bar beside the map a bitmap.
+        # With more than 50 colours, matplotlib would draw the colour bar as a bitmap.
         colours = LinearSegmentedColormap.from_list("kl", ["#f5f5f4", "#93b4f5", BLUE, "#0b1f5c"], N=48)
-        # By the root: 0.1 nats, which is a dimension in use, must not look like none.
+        # Square-root scale: 0.1 nats is a dimension in use and must be visible.
         norm = PowerNorm(0.5, vmin=0, vmax=max(greatest(cells_RS.max(0)), 0.5))
         bottom_edges = np.linspace(latent_dim, 0, len(cells_RS) + 1)
         mesh = axes.pcolormesh(edges, bottom_edges, cells_RS, cmap=colours, norm=norm, edgecolors="face", linewidth=0.4)
@@ -107,7 +107,7 @@ def kl_per_dimension(posterior: Posterior) -> Plot | None:
         axes.grid(False)
         axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 4, 5, 8, 10], integer=True))
         axes.set_ylabel("dimension, by its KL")
-        for span in posterior.spans:  # a wash would change the colours
+        for span in posterior.spans:  # shading would change the colours
             axes.vlines(
                 [span.first, *([span.last] if span.is_over else [])],
                 0,
@@ -121,14 +121,14 @@ def kl_per_dimension(posterior: Posterior) -> Plot | None:
         bar.set_label("nats", color=GREY)
         bar.ax.tick_params(size=0)
 
-    note = "Each row is a dimension, the one with the most KL on top; pale rows hold nothing."
-    return Plot("posterior_kl_per_dimension", "KL of each dimension", note, draw)
+    note = "Each row is a dimension, the one with the most KL on top; pale rows carry no information."
+    return Plot("posterior_kl_per_dimension", "KL per dimension", note, draw)
 
 
 def heat_map(steps: Column, kl_SZ: Column) -> tuple[Column, Column]:
-    """The edges of the columns, and the cells R x S of at most 32 rows and 64 columns: means of those they stand for.
+    """Return the edges of the columns, and R x S cells of at most 32 rows and 64 columns, which are means of the data.
 
-    The dimensions are sorted by what they hold at the end, the greatest last.
+    The dimensions are sorted by their KL at the end, the greatest last.
 
     >>> edges, cells = heat_map(np.array([10.0, 20.0]), np.array([[0.0, 5.0], [1.0, 3.0]]))
     >>> edges.tolist(), cells.tolist()
@@ -143,12 +143,12 @@ def heat_map(steps: Column, kl_SZ: Column) -> tuple[Column, Column]:
 
 
 def _groups(number: int, most: int) -> NDArray[np.int64]:
-    """Where each of at most `most` groups begins; all are of one size, the last may be smaller."""
+    """Return the first index of each of at most `most` groups of equal size; the last may be smaller."""
     return np.arange(0, number, -(-number // most))
 
 
 def _edges(steps: Column, columns: NDArray[np.int64]) -> Column:
-    """A column reaches half-way to its neighbours, and the first and last as far on the other side."""
+    """Return the column edges: half-way to the neighbours, and as far on the other side for the first and last."""
     if len(steps) == 1:
         return np.array([0.0, 2 * steps[0]])
     middles = (steps[1:] + steps[:-1]) / 2
@@ -157,7 +157,7 @@ def _edges(steps: Column, columns: NDArray[np.int64]) -> Column:
 
 
 def greatest(y: Column) -> float:
-    """Return what an axis must reach: the greatest value, without a beginning that would press all else flat.
+    """Return what an axis must reach: the greatest value, except for high values at the start that flatten the rest.
 
     >>> greatest(np.array([90.0] + [1.0] * 19)), greatest(np.array([2.0] + [1.0] * 19))
     (1.0, 2.0)
@@ -170,7 +170,7 @@ def greatest(y: Column) -> float:
 
 
 def gaps(posterior: Posterior) -> Plot | None:
-    """How much the decoder loses with wrong latents."""
+    """How much worse the decoder is with wrong latents."""
     table = posterior.table
     if not table.has("gap_shuffled") and not table.has("gap_prior"):
         return None
@@ -188,14 +188,12 @@ def gaps(posterior: Posterior) -> Plot | None:
         axes.set_ylabel("extra nats per sequence")
         name_lines(axes, ends)
 
-    note = (
-        "What reconstruction costs more with another sequence's latents, and with the prior's; near 0 it ignores them."
-    )
+    note = "Extra cost of reconstruction from latents of another sequence, or of the prior; near 0, they are ignored."
     return Plot("posterior_gaps", "Reconstruction with wrong latents", note + _shaded(posterior), draw)
 
 
 def shade_alarms(axes: Any, posterior: Posterior, *, named: bool = False) -> None:
-    """Wash the steps in which an alarm was on; `named`: and write at the top what it was."""
+    """Shade the steps in which an alarm was active; `named`: and write its name at the top."""
     for span in posterior.spans:
         axes.axvspan(span.first, span.last, color=WASH, linewidth=0, zorder=0.1)
         axes.axvline(span.first, color=RUST, linewidth=0.7, alpha=0.5, zorder=0.2)
@@ -204,9 +202,9 @@ def shade_alarms(axes: Any, posterior: Posterior, *, named: bool = False) -> Non
 
 
 def _name_alarms(axes: Any, posterior: Posterior) -> None:
-    """What each alarm was, at the top of its first step, on the side with room, below names that are too near."""
+    """Write the name of each alarm at the top of its first step, on the side with room, below names that are close."""
     width = axes.get_xlim()[1]
-    ends: list[float] = []  # of the names in each line of text, as a share of the width
+    ends: list[float] = []  # right ends of the names in each line of text, as a share of the width
     for span in posterior.spans[:MAX_NAMES]:
         at, is_late = span.first / width, span.first > 0.7 * width
         begin = at - NAME_WIDTH if is_late else at
@@ -227,7 +225,7 @@ def _name_alarms(axes: Any, posterior: Posterior) -> None:
 
 
 def _shaded(posterior: Posterior) -> str:
-    return " Shaded: an alarm was on." if posterior.spans else ""
+    return " Shaded: an alarm was active." if posterior.spans else ""
 
 
 def _line(
@@ -241,7 +239,7 @@ def _line(
     form: str = "",
     linestyle: Any = "-",
 ) -> None:
-    """A measure as a line; where it ends, and what to write there, goes to `ends`."""
+    """Draw a metric as a line; append its end and label to `ends`."""
     x, y = thinned(posterior.table.steps, posterior.table[name])
     if not len(x):
         return

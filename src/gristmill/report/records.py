@@ -1,7 +1,7 @@
-"""Records: what a run wrote down about itself, as columns.
+"""Records: the recorded files of a run, as columns.
 
-A run that is still going, or was killed, may end in half a line; everything before it counts. What one record lacks is
-NaN in its column: a CPU has no known peak, and a loss may be no number.
+A run that is still active, or was killed, may end in an incomplete line; everything before it counts. Missing values
+are NaN in their column: a CPU has no known peak, for example, and a loss may be NaN.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ MACHINE_FILE = "machine.json"
 METRICS_FILE = "metrics.jsonl"
 MAX_METRICS_BYTES = 1 << 30  # a million records
 MAX_DEPTH = 50  # of lists and objects in them
-MAX_OBJECT_BYTES = 16 << 20  # of config.json and machine.json, which have a few kilobytes
+MAX_OBJECT_BYTES = 16 << 20  # of config.json and machine.json, which normally have a few kilobytes
 
-# What a run records by itself; anything else in its training and validation records is a statistic of its model.
+# Fields of every run; any other field of its training and validation records is a statistic of its model.
 RUN_FIELDS = frozenset(
     {
         *("kind", "step", "loss", "lr", "grad_norm", "grad_norm_max", "tokens", "tokens_per_second", "mfu"),
         *("mfu_matmul", "data_wait", "memory_bytes", "seconds", "padding", "bits_per_byte", "num_tokens", "full"),
     }
 )
-MAX_STATISTICS = 50  # damaged records may hold any number of names
-LOSS_ON = "loss on "  # the column of a source of a mixture: "loss on wiki"
+MAX_STATISTICS = 50  # damaged records may have any number of names
+LOSS_ON = "loss on "  # prefix of the column of a source of a mixture: "loss on wiki"
 
 Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Records of one kind: the steps, and a column a measure, all of the same length."""
+    """Records of one kind: the steps, and one column per metric, all of the same length."""
 
     steps: Column
     columns: Mapping[str, Column]
@@ -49,26 +49,26 @@ class Table:
         return len(self.steps)
 
     def __getitem__(self, name: str) -> Column:
-        """The column, all NaN where no record has it."""
+        """Return the column; all NaN if no record has it."""
         return self.columns[name] if name in self.columns else np.full(len(self.steps), math.nan)
 
     def has(self, name: str) -> bool:
-        """Whether at least one record has a number there."""
+        """Whether at least one record has a finite number in this column."""
         return bool(np.isfinite(self[name]).any())
 
     def where(self, chosen: NDArray[np.bool_]) -> Table:
-        """The chosen records only."""
+        """Return the chosen records."""
         return Table(self.steps[chosen], {name: column[chosen] for name, column in self.columns.items()})
 
     def last(self, name: str) -> float | None:
-        """The last number of a column, or None where it has none."""
+        """Return the last finite number of a column; None if it has none."""
         finite = self[name][np.isfinite(self[name])]
         return float(finite[-1]) if len(finite) else None
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A text the model wrote while it was trained."""
+    """A text that the model generated during training."""
 
     step: int
     prompt: str
@@ -85,7 +85,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Span:
-    """Steps in which an alarm was on."""
+    """Steps in which an alarm was active."""
 
     kind: str
     first: int
@@ -96,16 +96,16 @@ class Span:
 
 @dataclass(frozen=True)
 class Posterior:
-    """What the monitor of a variational autoencoder recorded. S looks, Z latent dimensions."""
+    """Records of the monitor of a variational autoencoder. S measurements, Z latent dimensions."""
 
     table: Table
-    kl_SZ: Column  # NaN where not known
+    kl_SZ: Column  # NaN where unknown
     spans: list[Span]
 
 
 @dataclass(frozen=True)
 class Records:
-    """All that is known about a run."""
+    """All records of a run."""
 
     name: str  # of its folder
     config: Mapping[str, Any]
@@ -118,26 +118,25 @@ class Records:
 
     @property
     def has_latents(self) -> bool:
-        """Whether the loss has a KL part: it is then a bound, not the nats of a token."""
+        """Whether the loss has a KL part: it is then a bound, not the nats per token."""
         return len(self.posterior.table) > 0 or self.train.has("kl") or self.val.has("kl")
 
     @property
     def statistics(self) -> list[str]:
-        """The names of the model's own statistics of which at least one number is recorded."""
+        """Names of the model's own statistics with at least one finite number."""
         names = dict.fromkeys([*self.train.columns, *self.val.columns])
         own = [name for name in names if name not in RUN_FIELDS and name.isprintable() and name.strip()]
         return [name for name in own if self.train.has(name) or self.val.has(name)][:MAX_STATISTICS]
 
 
 def read_records(run_folder: Path) -> Records:
-    """What is recorded in the folder of a run."""
+    """Return the records in the folder of a run."""
     metrics = run_folder / METRICS_FILE
     if not metrics.is_file():
         if not run_folder.exists():
-            raise FileNotFoundError(2, "No such folder of a run", str(run_folder))
+            raise FileNotFoundError(2, "No such run folder", str(run_folder))
         raise CheckpointError(
-            f"{run_folder} is not the folder of a run: it has no {METRICS_FILE}. Pass the folder that "
-            f"lm.train() wrote to."
+            f"{run_folder} is not a run folder: it has no {METRICS_FILE}. Pass the folder that lm.train() wrote to."
         )
     kinds: dict[str, list[dict[str, Any]]] = {"train": [], "val": [], "posterior": [], "sample": [], "event": []}
     for record in read_json_lines(
@@ -157,7 +156,7 @@ def read_records(run_folder: Path) -> Records:
 
 
 def posterior_of(records: list[dict[str, Any]]) -> Posterior:
-    """Records of kind "posterior" as columns, and when their alarms were on."""
+    """Return records of kind "posterior" as columns, with the steps of their alarms."""
     records = sorted(records, key=_step)
     rows = [_list(record, "kl_per_dimension") for record in records]
     kl_SZ = np.full((len(rows), max(map(len, rows), default=0)), math.nan)
@@ -181,7 +180,7 @@ def _spans(records: list[dict[str, Any]]) -> list[Span]:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    """The JSON object of a file, empty where there is no file."""
+    """Return the JSON object in a file; empty if the file is missing."""
     try:
         data = read_small_file(path, what="the description of a run", max_bytes=MAX_OBJECT_BYTES, error=CheckpointError)
     except FileNotFoundError:
@@ -196,7 +195,7 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def _cleaned(value: Any, depth: int = 1) -> Any:
-    """The value with texts that can be written; RecursionError below `MAX_DEPTH`."""
+    """Return the value with texts that can be written; raise RecursionError below `MAX_DEPTH`."""
     if depth > MAX_DEPTH:
         raise RecursionError
     if isinstance(value, dict):
@@ -207,12 +206,12 @@ def _cleaned(value: Any, depth: int = 1) -> Any:
 
 
 def _printable(text: str) -> str:
-    """The text, with escapes where JSON had lone surrogates, which no file can hold."""
+    """Return the text with escapes for lone surrogates, which files cannot hold."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _with_sources(record: dict[str, Any]) -> dict[str, Any]:
-    """The record with the losses on the sources of a mixture as numbers of their own."""
+    """Return the record with the losses on the sources of a mixture as separate numbers."""
     sources = record.get("sources")
     if not isinstance(sources, dict):
         return record
@@ -227,7 +226,7 @@ def _table(records: list[dict[str, Any]]) -> Table:
 
 
 def _number(value: Any) -> float:
-    """The number, NaN for anything else."""
+    """Return the number; NaN for anything else."""
     try:
         return float(value) if isinstance(value, (int, float)) else math.nan
     except OverflowError:  # an integer beyond the range of a float

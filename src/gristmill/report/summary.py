@@ -1,4 +1,4 @@
-"""Summary: what the page says about a run in words and figures."""
+"""Summary of a run as text and numbers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from gristmill.report.records import Event, Records, Sample
 
 NUM_SAMPLES = 6
 NUM_EVENTS = 60
-STOP_WORDS = "The run is stopped"  # in the event of a run that stopped itself
+STOP_WORDS = "The run is stopped"  # part of the event of a run that stopped itself
 KNOWN_STATISTICS = ("reconstruction", "kl")  # of the VAE: the page has plots with their units
-# Entries of machine.json that are no facts of the machine: the figures of the run show them.
+# Entries of machine.json that do not describe the machine: they are among the figures of the run.
 SHOWN_APART = ("num_parameters", "num_train_tokens", "has_perplexity")
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of the run, with what there is to know about it."""
+    """One number of the run, with a note."""
 
     name: str
     value: str
@@ -32,11 +32,11 @@ class Figure:
 
 @dataclass(frozen=True)
 class Summary:
-    """All that the page and the Markdown file hold besides the plots."""
+    """Everything on the page and in the Markdown file except the plots."""
 
     title: str
     result: str  # one sentence
-    trouble: str  # a sentence, where something went wrong
+    trouble: str  # a sentence if something went wrong
     figures: list[Figure]
     samples: list[Sample]  # the last one last
     num_samples: int
@@ -47,7 +47,7 @@ class Summary:
 
 
 def summarise(records: Records) -> Summary:
-    """The run in words and figures."""
+    """Return the summary of a run."""
     return Summary(
         title=records.name,
         result=_result(records),
@@ -63,14 +63,14 @@ def summarise(records: Records) -> Summary:
 
 
 def final_training_loss(records: Records) -> float | None:
-    """The mean of the last records: a single one is noisy."""
+    """Return the mean training loss of the last records: a single one is noisy."""
     mean = smoothed(records.train["loss"])
     finite = mean[np.isfinite(mean)]
     return float(finite[-1]) if len(finite) else None
 
 
 def first_bad_step(records: Records) -> int | None:
-    """The first step with a loss that is not a number."""
+    """Return the first step whose loss is not a number."""
     if "loss" not in records.train.columns:
         return None
     bad = np.flatnonzero(~np.isfinite(records.train["loss"]))
@@ -78,13 +78,13 @@ def first_bad_step(records: Records) -> int | None:
 
 
 def last_step(records: Records) -> int:
-    """How far the run has come."""
+    """Return the last recorded step."""
     tables = (records.train, records.val, records.posterior.table)
     return int(max([0.0, *(step for table in tables for step in table.steps[-1:])]))
 
 
 def total_steps(records: Records) -> int | None:
-    """How far the run is to go."""
+    """Return the number of steps that the run is configured for."""
     steps = records.config.get("max_steps")
     return steps if isinstance(steps, int) and not isinstance(steps, bool) else None
 
@@ -92,7 +92,7 @@ def total_steps(records: Records) -> int | None:
 def _result(records: Records) -> str:
     step, total = last_step(records), total_steps(records)
     if not len(records.train) and not len(records.val):
-        return "Nothing is recorded yet: the run has not finished a step."
+        return "No records yet: the run has not finished a step."
     unfinished = total is not None and step < total
     progress = f"{step:,} of {_steps(total or 0)}" if unfinished else _steps(step)
     tokens, seconds = records.train.last("tokens"), records.train.last("seconds")
@@ -113,22 +113,22 @@ def _loss_words(records: Records) -> str:
             known.insert(0, f"perplexity {figures.perplexity(now.loss)}")
         return f"Validation loss {figures.loss(now.loss)} {now.words}" + (f" ({', '.join(known)})" if known else "")
     loss = final_training_loss(records)
-    return "No loss that is a number" if loss is None else f"Training loss {figures.loss(loss)}"
+    return "No finite loss" if loss is None else f"Training loss {figures.loss(loss)}"
 
 
 def has_perplexity(records: Records) -> bool:
-    """Whether exp(loss) is the perplexity, as the run recorded of its model.
+    """Whether exp(loss) is the perplexity, as recorded by the run.
 
-    Folders of older versions did not record it: there, a loss with a KL part is a bound and has none.
+    Older versions did not record it: there, a loss with a KL part is a bound, which has no perplexity.
     """
     recorded = records.machine.get("has_perplexity")
     return recorded if isinstance(recorded, bool) else not records.has_latents
 
 
 def trouble(records: Records) -> str:
-    """What went wrong and lasted to the end, in a line; empty where nothing did."""
+    """Describe what went wrong and lasted to the end, in a line; empty if nothing did."""
     step = first_bad_step(records)
-    found = [] if step is None else [f"The loss is not a number at step {step:,}."]
+    found = [] if step is None else [f"The loss is NaN or infinite at step {step:,}."]
     found += _stop(records)
     found += [
         f"Since step {span.first:,}: {span.message.rstrip('.')}."
@@ -139,7 +139,7 @@ def trouble(records: Records) -> str:
 
 
 def _stop(records: Records) -> list[str]:
-    """Why the run stopped itself, if it did and was not resumed since: the first sentence of its last event."""
+    """Return why the run stopped itself, unless it was resumed since: the first sentence of its last event."""
     stops = [event for event in records.events if STOP_WORDS in event.message]
     if not stops or stops[-1].step < last_step(records):
         return []
@@ -183,7 +183,7 @@ def _loss_figures(records: Records) -> Iterator[Figure]:
 
 
 def own_statistics(records: Records) -> list[str]:
-    """The statistics of a model of the user's: those that Gristmill's own models do not have."""
+    """Return the statistics of a user's model: those that Gristmill's models do not have."""
     return [name for name in records.statistics if name not in KNOWN_STATISTICS]
 
 
@@ -203,24 +203,24 @@ def _size_figures(records: Records) -> Iterator[Figure]:
         yield Figure("Tokens", figures.short(tokens), _steps(last_step(records)))
     passes = epochs(records)
     if passes is not None:
-        yield Figure("Epochs", f"{passes:.3g}", "passes over the training data, by tokens")
+        yield Figure("Epochs", f"{passes:.3g}", "passes over the training data")
     if seconds:
         yield Figure("Time", figures.duration(seconds))
 
 
 def num_parameters(records: Records) -> int | None:
-    """The parameters of the model; None in folders of older versions, which did not record them."""
+    """Return the number of parameters of the model; None in folders of older versions, which did not record it."""
     return _count(records, "num_parameters")
 
 
 def epochs(records: Records) -> float | None:
-    """How often the run has seen its training data; None in folders of older versions."""
+    """Return how often the run has seen its training data; None in folders of older versions."""
     size, tokens = _count(records, "num_train_tokens"), records.train.last("tokens")
     return tokens / size if tokens and size else None
 
 
 def _count(records: Records, name: str) -> int | None:
-    """A count in machine.json; None where it is something else, or more than any run has."""
+    """Return a count in machine.json; None if it is not a valid count."""
     number = records.machine.get(name)
     return number if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 2**63 else None
 
@@ -230,25 +230,25 @@ def _posterior_figures(records: Records) -> Iterator[Figure]:
     information, units = table.last("mutual_information"), table.last("active_units")
     if information is not None:
         limit = table.last("mutual_information_limit")
-        note = "nats per sequence" + (f"; at most {limit:.1f} can be seen" if limit else "")
+        note = "nats per sequence" + (f"; at most {limit:.1f} can be measured" if limit else "")
         yield Figure("Mutual information", figures.loss(information), note)
     if units is not None:
         yield Figure("Active units", f"{units:.0f}", f"of {latent_dim} latent dimensions")
 
 
 def median(records: Records, name: str) -> float:
-    """The median of what the training records hold under a name."""
+    """Return the median of a column of the training records."""
     return float(np.nanmedian(records.train[name]))
 
 
 def greatest(records: Records, name: str) -> float:
-    """The greatest number that the training records hold under a name."""
+    """Return the greatest finite number of a column of the training records."""
     column = records.train[name]
     return float(column[np.isfinite(column)].max())
 
 
 def _spread(samples: list[Sample], number: int) -> list[Sample]:
-    """At most `number` of the samples: the first, the last, and some evenly between them."""
+    """Return at most `number` of the samples: the first, the last, and some evenly between them."""
     if len(samples) <= number:
         return samples
     return [samples[round(i * (len(samples) - 1) / (number - 1))] for i in range(number)]

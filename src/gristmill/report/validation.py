@@ -1,7 +1,7 @@
 """Validation: losses on the fixed subset and on the whole split, which are never compared with each other.
 
-The subset is smaller and its texts are others, so its loss may be lower or higher than that of the whole split by more
-than what a run gains in its second half. Curves and the best are of the subset; the whole split is shown apart.
+The subset is smaller and has other texts, so its loss may differ from that of the whole split by more than a run gains
+in its second half. Curves and the best loss use the subset; the whole split is shown separately.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gristmill.report.records import Table
 
 @dataclass(frozen=True)
 class Validation:
-    """One validation: its step, what it was on, and what came out."""
+    """One validation: its step, its data and its results."""
 
     step: int
     full: bool  # on the whole split
@@ -26,24 +26,24 @@ class Validation:
 
     @property
     def words(self) -> str:
-        """What it was on."""
+        """Description of its data."""
         return "on the whole split" if self.full else "on a fixed subset"
 
 
 def curve(val: Table) -> Table:
-    """The validations on the subset, which make a curve; those on the whole split where there are no others."""
+    """Return the validations on the subset, which make a curve; those on the whole split if there are no others."""
     on_subset = val["full"] != 1
     return val.where(on_subset) if on_subset.any() else val
 
 
 def apart(val: Table) -> Table:
-    """The validations on the whole split that are no part of the curve."""
+    """Return the validations on the whole split that are not part of the curve."""
     on_whole = val["full"] == 1
     return val.where(on_whole & (not on_whole.all()))
 
 
 def stretches(val: Table) -> Iterator[Table]:
-    """The curve in stretches of validations on one and the same subset: a run that resumes may take another size."""
+    """Yield the parts of the curve on the same subset: a resumed run may use a subset of another size."""
     sizes = curve(val)["num_tokens"]
     for size in dict.fromkeys(sizes[np.isfinite(sizes)].tolist()):
         yield curve(val).where(sizes == size)
@@ -52,7 +52,7 @@ def stretches(val: Table) -> Iterator[Table]:
 
 
 def best(val: Table) -> Validation | None:
-    """The lowest loss of the curve, among the validations on the subset that the last one was on."""
+    """Return the lowest loss of the curve, among the validations on the same subset as the last one."""
     found = curve(val)
     found = found.where(np.isfinite(found["loss"]))
     if not len(found):
@@ -63,13 +63,13 @@ def best(val: Table) -> Validation | None:
 
 
 def last_full(val: Table) -> Validation | None:
-    """The last validation on the whole split."""
+    """Return the last validation on the whole split."""
     chosen = val.where((val["full"] == 1) & np.isfinite(val["loss"]))
     return _at(chosen, -1) if len(chosen) else None
 
 
 def latest(val: Table) -> Validation | None:
-    """How good the model is now: the last validation, and of several at that step the one on the whole split."""
+    """Return the last validation; if there are several at that step, the one on the whole split."""
     finite = val.where(np.isfinite(val["loss"]))
     if not len(finite):
         return None

@@ -1,4 +1,4 @@
-"""Writing: the report of a run, beside what it was made from, and the comparison of several."""
+"""Writing: the report of a run, into its folder, and the comparison of several runs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,24 @@ COMPARISON_FILE = "comparison.html"
 def write_report(run_folder: str | os.PathLike[str]) -> Path:
     """Write report.html, report.md and plots/*.png into the folder of a run; return the path of the page.
 
-    Only recorded files are read: no model, no shards, no torch. A run that is not finished has a report, too. The same
-    records give the same bytes.
+    It reads only recorded files: no model, no shards, no torch. The run need not be finished. The same records give the
+    same bytes.
+
+    Args:
+        run_folder: The folder of the run.
+
+    Returns:
+        The path of report.html.
+
+    Raises:
+        CheckpointError: The folder is not the folder of a run, or its records are damaged.
+        MissingPackageError: matplotlib or Jinja2 is not installed.
+        OSError: A file cannot be read or written.
+
+    Examples:
+        ```python
+        gm.report.write_report("run")
+        ```
     """
     require_packages("gm.report.write_report", "matplotlib", "jinja2")
     folder = Path(run_folder)
@@ -47,16 +63,32 @@ def write_comparison(
     out: str | os.PathLike[str] = COMPARISON_FILE,
     overwrite: bool = False,
 ) -> Path:
-    """Write one page that compares runs: their curves overlaid, their final figures, the options in which they differ.
+    """Write one page that compares runs: their curves overlaid, their final numbers, and the options that differ.
 
+    The runs may have different models and lengths, and need not be finished. It reads only recorded files.
+
+    Args:
+        runs: Two or more folders of runs.
+        out: The page to write.
+        overwrite: Whether to replace an existing file at `out`.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        OptionError: There are fewer than two runs, or one is given twice.
+        FileExistsError: `out` exists, and `overwrite` is False.
+        CheckpointError: A folder is not the folder of a run, or its records are damaged.
+        MissingPackageError: matplotlib or Jinja2 is not installed.
+
+    Examples:
+        ```python
         gm.report.write_comparison(["run-a", "run-b"], out="comparison.html")
-
-    Return its path. The runs may have different models and lengths, and need not be finished. Only recorded files are
-    read. A file that is already at `out` is an error, unless `overwrite`.
+        ```
     """
     require_packages("gm.report.write_comparison", "matplotlib", "jinja2")
     folders = _folders(runs)
-    with publish(out, overwrite=overwrite) as file:  # first, because it refuses what must not be replaced
+    with publish(out, overwrite=overwrite) as file:  # first, because it refuses to replace an existing file
         compared = compared_runs(folders, [read_records(folder) for folder in folders])
         file.write(comparison_page(compare(compared), all_overlays(compared)).encode())
     return Path(out)
@@ -64,10 +96,10 @@ def write_comparison(
 
 def _folders(runs: Sequence[str | os.PathLike[str]]) -> list[Path]:
     if isinstance(runs, str | os.PathLike):
-        raise OptionError(f"{os.fspath(runs)!r} is one path. Pass a list of two or more runs.")
+        raise OptionError(f"runs must be a list of two or more run folders, got the path {os.fspath(runs)!r}.")
     folders = [Path(run) for run in runs]
     if len(folders) < 2:
-        raise OptionError(f"A comparison needs two or more runs, and there is {len(folders) or 'none'}. Pass more.")
+        raise OptionError(f"runs must have two or more run folders, got {len(folders)}.")
     resolved = [folder.resolve() for folder in folders]
     for folder, place in zip(folders, resolved, strict=True):
         if resolved.count(place) > 1:

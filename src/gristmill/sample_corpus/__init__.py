@@ -1,15 +1,15 @@
-"""A corpus of simple English children's stories, made on the spot: the default of quickstart, tests and demos.
+"""A corpus of simple English children's stories, generated on demand: the default of quickstart, tests and demos.
 
     stories(seed)                           endless, 80 to 400 words each
     write_sample_corpus(path, size, seed)   whole stories, at most `size` bytes, each followed by `<|endoftext|>`
 
 A story has a cast (a hero with traits, a friend, an elder), a plot (want, trouble, attempts, help, resolution, moral)
 and a setting whose places, animals and weather fit together; names, pronouns, sums and quotes stay consistent from its
-first line to its last. lexicon.py holds the words, settings.py the worlds, beats.py the sentences that plots share,
-plots_*.py the plots, grammar.py the notation and cast.py the people. Adding a plot is one block in one of these files.
+first line to its last. lexicon.py has the words, settings.py the worlds, beats.py the sentences that plots share,
+plots_*.py the plots, grammar.py the notation and cast.py the people. To add a plot, add a block to one of these files.
 
-The same seed gives the same bytes on every platform, Python version and hash seed: the only source of chance is
-`random.Random(seed).random()`, whose sequence Python guarantees, and what it chooses is an index, computed with one
+The same seed gives the same bytes on every platform, Python version and hash seed: the only source of randomness is
+`random.Random(seed).random()`, whose sequence Python guarantees, and it only chooses indexes, each computed with one
 IEEE multiplication.
 """
 
@@ -31,7 +31,7 @@ __all__ = ["SEPARATOR", "stories", "write_sample_corpus"]
 
 SEPARATOR = "<|endoftext|>"
 
-# Most text of the world has straight quotes; every fourth story has typographic ones.
+# Most real text has straight quotes; every fourth story has typographic ones.
 _CURLY_SHARE = 0.25
 _OPTIONAL_SHARE = 0.5
 
@@ -46,13 +46,13 @@ def _plots() -> list[Plot]:
 
 
 def stories(seed: int = 0) -> Iterator[str]:
-    """Yield stories without end; the same ones for the same seed.
+    """Yield stories without end, the same ones for the same seed.
 
     >>> next(stories(0)) == next(stories(0)) != next(stories(1))
     True
     """
     if seed < 0:
-        raise OptionError(f"seed={seed} is negative. Pass 0 or more.")
+        raise OptionError(f"seed must be >= 0, got {seed}.")
     from .cast import new_cast
 
     plots = _plots()
@@ -74,10 +74,10 @@ def stories(seed: int = 0) -> Iterator[str]:
 
 
 def write_sample_corpus(path: str | os.PathLike[str], size: int, seed: int = 0, *, overwrite: bool = True) -> int:
-    """Write whole stories of at most `size` bytes in all to `path` and return the number of bytes written.
+    """Write whole stories of at most `size` bytes in total to `path`; return the number of bytes written.
 
     Each story is followed by a line `<|endoftext|>`. A larger size with the same seed starts with the same stories.
-    The file appears when it is complete: an interrupted call leaves what was there before.
+    The file appears when it is complete: an interrupted call leaves an existing file unchanged.
     """
     written = 0
     with publish(path, overwrite=overwrite) as file:

@@ -1,7 +1,7 @@
 # ruff: noqa: E501  (a variant is a line, however long)
 """Sentences that many plots share: openings, small sights on the way, comfort, thanks, morals, endings.
 
-One block a beat, one variant a line; `[a|b]` is a choice, `{slot}` is filled from the story's cast or the lexicon, and a line that starts with `c:` or `b:`
+One block per beat, one variant per line; `[a|b]` is a choice, `{slot}` is filled from the story's cast or the lexicon, and a line that starts with `c:` or `b:`
 is only for stories about children or about talking animals ("beasts"). Quotes are curly here; most stories are written with straight ones.
 """
 

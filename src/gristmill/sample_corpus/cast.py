@@ -1,4 +1,4 @@
-"""Who takes part in a story, where and when it happens, and the sums in it."""
+"""The cast of a story: its characters, place and time, and the sums in it."""
 
 from __future__ import annotations
 

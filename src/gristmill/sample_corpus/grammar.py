@@ -1,13 +1,13 @@
-"""The small language in which beats and plots are written, compiled into templates that are fast to fill.
+"""The small language of beats and plots, compiled into templates that are fast to fill.
 
     [a|b]     a choice, expanded here, so that a story only picks one of the finished templates
-    {slot}    a word of the story's cast, or one drawn anew from the lexicon each time
-    {slot#1}  a word drawn once and kept through the story; #2 is another one
+    {slot}    a word of the story's cast, or a new random word from the lexicon each time
+    {slot#1}  a word chosen once and kept through the story; #2 is another one
     {a:slot} {A:slot} {s:slot} {C:slot}   "an owl", "An owl", "owls", "Owl"
-    @beat     on its own line: the variants of a shared beat; inside a line: a choice among them
+    @beat     on a separate line: the variants of a shared beat; inside a line: a choice among them
 
-A template becomes a `%(slot)s` format: filling a whole story is then one `%`, which is what makes 10 MB/s possible
-in plain Python.
+A template becomes a `%(slot)s` format: filling a whole story then takes one `%`, which makes 10 MB/s possible in plain
+Python.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from itertools import product
 from .lexicon import IRREGULAR_PLURALS, NAMES, TAKES_A, TAKES_AN, WORDS
 
 CATEGORIES = WORDS | {"surname": NAMES["surname"], "pet": NAMES["beast"]}
-Variant = tuple[str, ...]  # what one authored line expands to
+Variant = tuple[str, ...]  # expansion of one written line
 SLOT = re.compile(r"\{([^{}]+)\}")
 
 
@@ -38,7 +38,7 @@ class Plot:
 
 
 def split_list(text: str) -> list[str]:
-    """The items of a comma-separated list; line breaks and indentation are nothing."""
+    """Return the items of a comma-separated list; line breaks and indentation are ignored."""
     return [" ".join(item.split()) for item in text.split(",")]
 
 
@@ -88,16 +88,16 @@ FORMS: dict[str, Callable[[str], str]] = {
 
 
 def weighted(words: Iterable[str]) -> list[str]:
-    """A list in which the n-th word stands about 1 / (n + 5) of the time: one random index draws from it.
+    """Return a list in which the n-th word has a share of about 1 / (n + 5), so that one random index draws from it.
 
-    Integer arithmetic only, so that it is the same list on every machine.
+    Uses integer arithmetic only, so that the list is the same on every machine.
     """
     words = list(words)
     return [word for n, word in enumerate(words) for _ in range((len(words) + 5) // (n + 5))]
 
 
 class Cast(dict[str, str]):
-    """What the slots of one story stand for; a slot that nobody has set is drawn from the lexicon."""
+    """The words of the slots of one story; a slot without a word is drawn from the lexicon."""
 
     __slots__ = ("random",)
 
@@ -124,11 +124,11 @@ def _all_forms(word: str) -> tuple[str, str, str, str]:
 
 
 Filler = Callable[[Cast], str]
-FILLERS: dict[str, Filler] = {}  # by slot as it is written in a template; filled while plots are compiled
+FILLERS: dict[str, Filler] = {}  # by slot as written in a template; filled while plots are compiled
 
 
 def add_filler(slot: str) -> None:
-    """Make `slot` drawable if it is one of the lexicon's; otherwise the cast must set it."""
+    """Make `slot` drawable if the lexicon has its category; otherwise the cast must set it."""
     form, _, base = slot.rpartition(":")
     category, kept, _ = base.partition("#")
     if category in CATEGORIES and slot not in FILLERS:
@@ -165,7 +165,7 @@ def _kept_filler(slot: str, base: str, category: str, words: list[str], form: Ca
 
 
 def expand(line: str) -> Variant:
-    """All templates of a line, its choices written out.
+    """Return all templates of a line, with its choices expanded.
 
     >>> expand("[One|A] day[ soon|], {hero} left.")[:2]
     ('One day soon, %(hero)s left.', 'One day, %(hero)s left.')
@@ -180,13 +180,13 @@ def expand(line: str) -> Variant:
 
 
 def read_blocks(text: str) -> dict[str, str]:
-    """The blocks of a text, each under its `= header` line."""
+    """Return the blocks of a text by their `= header` line."""
     blocks = re.split(r"^= *(.+)$", text.strip(), flags=re.MULTILINE)[1:]
     return dict(zip((header.strip() for header in blocks[::2]), blocks[1::2], strict=True))
 
 
 def compile_plots(beats_text: str, plot_texts: Iterable[str]) -> list[Plot]:
-    """Every plot, for each kind of hero that it allows."""
+    """Return every plot, compiled for each kind of hero that it allows."""
     shared = {name: block.strip().splitlines() for name, block in read_blocks(beats_text).items()}
     plots = []
     for text in plot_texts:

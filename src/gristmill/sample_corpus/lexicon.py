@@ -1,8 +1,8 @@
-"""The words of the stories: one comma-separated list a category, the most frequent word first.
+"""The words of the stories: one comma-separated list per category, the most frequent word first.
 
 A template writes `{toy}` for a word of the list, `{a:toy}` for "a kite" or "an owl puppet", `{s:toy}` for "kites". The
-order matters: the n-th word of a list, from 0, is drawn with weight 1 / (n + 5), so that the head is common and the
-tail rare, as in real text.
+order matters: the n-th word of a list, from 0, is drawn with weight 1 / (n + 5), so that the first words are common and
+the last ones rare, as in real text.
 """
 
 NAMES = {

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (a variant is a line, however long)
-"""Plots out of doors: getting lost, storms, hurt animals, treasure, gardens, the night. The notation is that of beats.py and plots_everyday.py."""
+"""Outdoor plots: getting lost, storms, hurt animals, treasure, gardens, the night. The notation is described in beats.py and plots_everyday.py."""
 
 PLOTS = """
 = lost-in-the-woods

@@ -1,7 +1,7 @@
 # ruff: noqa: E501  (a variant is a line, however long)
-"""Plots from everyday life: things lost and mended, money saved, skills practised, secrets told. The notation is that of beats.py.
+"""Plots from everyday life: things lost and mended, money saved, skills practised, secrets told. The notation is described in beats.py.
 
-A blank line ends a beat; `?` makes the next beat optional; `--` starts a paragraph; `@name` stands for the variants of a shared beat.
+A blank line ends a beat; `?` makes the next beat optional; `--` starts a paragraph; `@name` inserts the variants of a shared beat.
 """
 
 PLOTS = """

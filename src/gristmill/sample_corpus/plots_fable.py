@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (a variant is a line, however long)
-"""Plots with a moral: races, wishes, boasting, lies, sharing, trades. The notation is that of beats.py and plots_everyday.py."""
+"""Plots with a moral: races, wishes, boasting, lies, sharing, trades. The notation is described in beats.py and plots_everyday.py."""
 
 PLOTS = """
 = the-race

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (a variant is a line, however long)
-"""Short plots, a hundred words or so: a puddle, a picnic, a question at bedtime. The notation is that of beats.py and plots_everyday.py."""
+"""Short plots of about a hundred words: a puddle, a picnic, a question at bedtime. The notation is described in beats.py and plots_everyday.py."""
 
 PLOTS = """
 = puddle

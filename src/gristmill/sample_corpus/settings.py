@@ -1,6 +1,6 @@
-"""Where and when a story happens: worlds with places and animals that fit them, and the weather of each season."""
+"""Settings of stories: worlds with fitting places and animals, and the weather of each season."""
 
-# A place is written with its preposition ("by the pond"); the template slots {at} and {place} give both forms.
+# A place is written with its preposition ("by the pond"); the template slots {at} and {place} produce both forms.
 WORLDS = {
     "village": {
         "there": "the village",

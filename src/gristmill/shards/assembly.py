@@ -1,13 +1,13 @@
-"""Assembly: which stretches of which parts make up each shard, computed from what the parts have counted.
+"""Assembly: which ranges of which parts make up each shard, computed from the counts of the parts.
 
-`SplitWriter` decides where a shard ends while it writes; here the same places are computed from prefix sums, so that
-each shard can be made by a task of its own.
+`SplitWriter` decides where a shard ends while it writes. Here the same positions are computed from prefix sums, so that
+each shard can be made by a separate task.
 
-    parts    |   0    |  1  |    2     | 3 |          pieces of a split, one after the other
+    parts    |   0    |  1  |    2     | 3 |          pieces of a split, in order
     shards   |    0     |     1    |    2  |          shard_tokens each
 
-A document belongs to the shard in which its last token lies. One without tokens belongs to the shard of the token
-before it, so a document that ends at token `e` belongs to the shard from `begin` to `end` if begin < e <= end.
+A document belongs to the shard that has its last token. A document without tokens belongs to the shard of the token
+before it. So a document that ends at token `e` belongs to the shard from `begin` to `end` if begin < e <= end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEAD = "head"
 
 
 class Piece(NamedTuple):
-    """Ids of one split that lie in one file of a part."""
+    """Ids of one split in one file of a part."""
 
     part: int
     stream: str  # "head", "train" or "val"
@@ -37,60 +37,60 @@ class Piece(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where it ends, in tokens of the split."""
+        """End of the piece, in tokens of the split."""
         return self.begin + self.num_tokens
 
 
 class ShardPlan(NamedTuple):
-    """What one shard is made of."""
+    """The pieces that one shard is made of."""
 
     split: str
     number: int
     begin: int  # in tokens of the split
     end: int
-    pieces: tuple[Piece, ...]  # all that may hold its tokens or document ends
+    pieces: tuple[Piece, ...]  # every piece that may have tokens or document ends of the shard
 
     def to_json(self) -> list[Any]:
-        """What `from_json` reads."""
+        """Return the input of `from_json`."""
         return [*self[:4], [list(piece) for piece in self.pieces]]
 
     @classmethod
     def from_json(cls, value: Any) -> ShardPlan:
-        """The plan that `to_json` gave."""
+        """Return the plan that `to_json` wrote."""
         split, number, begin, end, pieces = value
         return cls(split, number, begin, end, tuple(Piece(*piece) for piece in pieces))
 
     @property
     def num_tokens(self) -> int:
-        """Of the shard."""
+        """Number of tokens in the shard."""
         return self.end - self.begin
 
     def choose(self, ends: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those of some document ends, in tokens of the split, that belong to this shard."""
+        """Return the document ends, in tokens of the split, that belong to this shard."""
         first = np.searchsorted(ends, self.begin, side="right") if self.number else 0
         return ends[first : np.searchsorted(ends, self.end, side="right")]
 
 
 @dataclass(frozen=True, slots=True)
 class SplitPieces:
-    """The pieces of a split in order, and how many bytes of text they come from."""
+    """The pieces of a split in order, and the size of their texts."""
 
     pieces: list[Piece]
     source_bytes: int
 
     @property
     def num_tokens(self) -> int:
-        """Of all pieces."""
+        """Number of tokens in all pieces."""
         return self.pieces[-1].end if self.pieces else 0
 
     @property
     def num_documents(self) -> int:
-        """Of all pieces."""
+        """Number of documents in all pieces."""
         return sum(piece.num_documents for piece in self.pieces)
 
 
 def join_parts(results: Sequence[dict[str, Any]], splits: Sequence[str]) -> dict[str, SplitPieces]:
-    """The pieces of each split, from the results of `encode_part` in the order of the parts."""
+    """Return the pieces of each split, from the results of `encode_part` in the order of the parts."""
     pieces: dict[str, list[Piece]] = {split: [] for split in splits}
     source_bytes = dict.fromkeys(splits, 0)
     open_split: str | None = None
@@ -104,7 +104,7 @@ def join_parts(results: Sequence[dict[str, Any]], splits: Sequence[str]) -> dict
     for part, result in enumerate(results):
         streams = result["streams"]
         if HEAD in streams:
-            assert open_split is not None, "a document continues that was never begun"
+            assert open_split is not None, "a part continues a document that has no beginning"
             add(open_split, part, HEAD, streams[HEAD])
         for split in SPLITS:
             if split in streams:
@@ -114,14 +114,14 @@ def join_parts(results: Sequence[dict[str, Any]], splits: Sequence[str]) -> dict
     return {split: SplitPieces(pieces[split], source_bytes[split]) for split in splits}
 
 
-# The document ends of a piece, in tokens from where the piece begins.
+# Reads the document ends of a piece, in tokens from its beginning.
 ReadEnds = Callable[[Piece], NDArray[np.int64]]
 
 
 def plan_shards(
     joined: dict[str, SplitPieces], layout: Layout, shard_tokens: int | None, read_ends: ReadEnds
 ) -> list[ShardPlan]:
-    """The shards of all splits, in order. `read_ends` is called only for layouts that do not split documents."""
+    """Return the shards of all splits, in order. Calls `read_ends` only for layouts that do not split documents."""
     return [
         shard
         for split, pieces in joined.items()
@@ -130,7 +130,7 @@ def plan_shards(
 
 
 def _stops(pieces: list[Piece], layout: Layout, shard_tokens: int | None, read_ends: ReadEnds) -> Iterator[int]:
-    """Where the shards end, in tokens of the split; nothing for a split without documents."""
+    """Yield the ends of the shards, in tokens of the split; nothing for a split without documents."""
     if not pieces:
         return
     num_tokens, at = pieces[-1].end, 0
@@ -146,7 +146,7 @@ def _stops(pieces: list[Piece], layout: Layout, shard_tokens: int | None, read_e
 
 
 def _first_end(pieces: list[Piece], ends: list[int], at: int, read_ends: ReadEnds) -> int:
-    """The first document end at or after a place."""
+    """Return the first document end at or after token `at`."""
     for piece in pieces[bisect_left(ends, at) :]:
         if piece.num_documents:
             found = read_ends(piece)
@@ -160,8 +160,8 @@ def _shards_of(split: str, pieces: list[Piece], stops: Iterator[int]) -> Iterato
     begins, ends = [piece.begin for piece in pieces], [piece.end for piece in pieces]
     begin = 0
     for number, stop in enumerate(stops):
-        # A piece that ends where the shard begins has nothing for it, unless nothing came before. One that begins
-        # where the shard ends may begin with documents that have no tokens.
+        # A piece that ends where the shard begins has nothing for it, except for the first shard. A piece that begins
+        # where the shard ends may start with documents without tokens, which belong to the shard.
         first = bisect_right(ends, begin) if number else 0
         yield ShardPlan(split, number, begin, stop, tuple(pieces[first : bisect_right(begins, stop)]))
         begin = stop

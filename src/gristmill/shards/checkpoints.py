@@ -1,4 +1,4 @@
-"""Checkpoints of a run: every few seconds, and with every shard, what is needed to resume from here."""
+"""Checkpoints of a run: every few seconds, and after every shard, the state from which it can resume."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gristmill.shards.output import Output
 
 
 class Checkpoints:
-    """Saves where the output stands. `resumable`: the inputs can be read again from any place."""
+    """Saves the state of the output. `resumable`: the inputs can be read again from any position."""
 
     def __init__(self, folder: Folder, output: Output, clock: Clock, *, interval: float, resumable: bool) -> None:
         self._folder, self._output, self._clock = folder, output, clock
@@ -21,7 +21,7 @@ class Checkpoints:
         self._num_shards = output.num_shards
 
     def save_if_due(self) -> None:
-        """Save, if the last checkpoint is a while ago or a shard was completed since."""
+        """Save if the last checkpoint is `interval` seconds old, or a shard was completed since."""
         now = time.perf_counter()
         if now - self._saved >= self._interval or self._output.num_shards > self._num_shards:
             if self._resumable:
@@ -32,7 +32,7 @@ class Checkpoints:
 
 
 def check_interval(checkpoint_seconds: Any) -> float:
-    """`checkpoint_seconds`, if it is a time."""
+    """Return `checkpoint_seconds`, checked."""
     is_number = isinstance(checkpoint_seconds, int | float) and not isinstance(checkpoint_seconds, bool)
     if not is_number or not checkpoint_seconds >= 0:
         raise OptionError(f"checkpoint_seconds must be a number >= 0, got {checkpoint_seconds!r}.")

@@ -1,4 +1,4 @@
-"""Files that are written as they come: links are not followed, and every error names the file."""
+"""Unbuffered files: links are not followed, and every error names the file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import BinaryIO, cast
 
 
 def open_file(path: Path, flags: int = 0) -> BinaryIO:
-    """The file, open for reading and writing without a buffer; an error where it is a link."""
+    """Open a file for reading and writing, without a buffer; raise an error for a link."""
 
     def opener(name: str, _: int) -> int:
         return os.open(name, os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | flags, 0o666)
@@ -19,7 +19,7 @@ def open_file(path: Path, flags: int = 0) -> BinaryIO:
 
 
 def create_file(path: Path) -> BinaryIO:
-    """A new, empty file in place of what an interrupted run may have left there."""
+    """Create an empty file, in place of one that an interrupted run may have left."""
     path.unlink(missing_ok=True)
     return open_file(path, os.O_CREAT | os.O_EXCL)
 
@@ -33,20 +33,20 @@ def write_all(file: BinaryIO, data: bytes | memoryview) -> None:
 
 
 def sync(file: BinaryIO) -> None:
-    """Wait until the file is on the disk."""
+    """Wait until the file is on the disk, with its metadata."""
     with _naming(file):
         os.fsync(file.fileno())
 
 
 def sync_data(file: BinaryIO) -> None:
-    """Wait until what is in the file is on the disk, though perhaps not its times."""
+    """Wait until the data of the file is on the disk; its timestamps may follow later."""
     with _naming(file):
         getattr(os, "fdatasync", os.fsync)(file.fileno())  # macOS has no fdatasync
 
 
 @contextlib.contextmanager
 def _naming(file: BinaryIO) -> Iterator[None]:
-    """Let an error name the file: a full or failing disk does not say where it happened."""
+    """Add the file name to errors: the system does not name the file for a full or failing disk."""
     try:
         yield
     except OSError as error:

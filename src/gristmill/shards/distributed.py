@@ -1,11 +1,11 @@
-"""Encoding in parts: the tasks of an executor make the folder that a run without one makes, byte for byte.
+"""Encoding in parts: the tasks of an executor produce the same files as a run without one, byte for byte.
 
-| step | by | gives |
+| step | by | result |
 |---|---|---|
 | plan | `steps.plan_encode`, or `encode_corpus` itself | the job in the work folder: inputs, options, parts |
 | encode | tasks, one per part | files of each part (`part_files.py`) |
-| assemble | tasks, one per shard | shards under their final names, from stretches of parts (`assembly.py`) |
-| finish | `steps.finish_encode`, or `encode_corpus` itself | tokenizer, manifest; the work folder is removed |
+| assemble | tasks, one per shard | shards under their final names, from ranges of parts (`assembly.py`) |
+| finish | `steps.finish_encode`, or `encode_corpus` itself | tokenizer and manifest; the work folder is removed |
 
 The work folder is `.parts` in the folder of shards, unless the executor names another.
 """
@@ -47,7 +47,7 @@ ASSEMBLE_SHARD = "gristmill.shards.tasks:assemble"
 
 @dataclass(frozen=True, slots=True)
 class EncodedParts:
-    """What a run in parts has made."""
+    """Result of a run in parts."""
 
     manifest: Manifest
     is_resumed: bool
@@ -55,7 +55,7 @@ class EncodedParts:
     tasks: tuple[TaskTime, ...]
 
     def stages(self) -> tuple[Stage, ...]:
-        """The rows of a profile: the seconds of all workers together."""
+        """Return the rows of a profile, with the total seconds of all workers."""
         splits = self.manifest.splits.values()
         num_bytes, num_tokens = sum(split.source_bytes for split in splits), sum(split.tokens for split in splits)
         return tuple(
@@ -77,19 +77,19 @@ def check_plan(plan: Plan, executor: Executor, *, is_remote: bool) -> None:
         why = f"executor={executor.name!r} runs tasks that read files"
         advice = "Pass files, or leave out executor=, work_folder= and part_bytes=."
     else:
-        why = "shards at a URL are made by tasks, which read files"
-        advice = "Pass files, or a folder of this machine as out=."
-    raise OptionError(f"{why}, and the corpus is documents of this process. {advice}")
+        why = "shards at a URL are written by tasks that read files"
+        advice = "Pass files, or a local folder as out=."
+    raise OptionError(f"{why}, but the corpus is an iterable of documents. {advice}")
 
 
 def encode_in_parts(
     plan: Plan, folder: AnyFolder, executor: Executor, watch: Watch, *, overwrite: bool
 ) -> EncodedParts:
-    """Do all that is left of the job in a folder that holds no finished shards."""
+    """Run the remaining tasks of the job in a folder without finished shards."""
     if not is_shared(folder.location) and not isinstance(executor, Local):
         raise OptionError(
-            f"{folder.location} is in the memory of this process, and executor={executor.name!r} runs others. Pass a "
-            f"folder or URL that all workers see, or executor='local'."
+            f"{folder.location} is in the memory of this process, which the workers of executor={executor.name!r} "
+            f"cannot access. Pass a folder or URL that all workers can access, or executor='local'."
         )
     folder.refuse_state()
     with open_encode_job(plan, folder, executor, overwrite=overwrite) as opened:
@@ -103,7 +103,7 @@ def encode_in_parts(
 def open_encode_job(
     plan: Plan, folder: AnyFolder, executor: Executor, *, overwrite: bool
 ) -> AbstractContextManager[OpenJob]:
-    """The job in its work folder, which an earlier run may have begun."""
+    """Open the job in its work folder; an earlier run may have started it."""
     is_inside = executor.work_folder is None or folder.has_parts
     target = None if is_inside else folder.location
     job = job_of_plan(plan, name=folder.name, target=target, part_bytes=executor.part_bytes)
@@ -114,7 +114,7 @@ def open_encode_job(
 
 
 def run_job(work: EncodeWork, folder: AnyFolder, workers: Workers, watch: Watch) -> Manifest:
-    """Encode all parts, assemble all shards, and finish; what was done before is not done again."""
+    """Encode all parts, assemble all shards, and finish. Tasks that are done are not repeated."""
 
     def encode(_: list[Outcome]) -> list[Call]:
         return encode_calls(work)
@@ -127,13 +127,13 @@ def run_job(work: EncodeWork, folder: AnyFolder, workers: Workers, watch: Watch)
 
 
 def encode_calls(work: EncodeWork) -> list[Call]:
-    """The calls of the first stage, one per part."""
+    """Return the calls of the first stage, one per part."""
     location = work.folder.location
     return [Call(ENCODE, ENCODE_PART, location, i, work.num_bytes(i)) for i in range(len(work.job.parts))]
 
 
 def assemble_calls(work: EncodeWork, encoded: Sequence[Done]) -> list[Call]:
-    """The calls of the second stage, one per shard, given what all parts have made."""
+    """Return the calls of the second stage, one per shard, given the results of all parts."""
     joined = join_parts([done.result for done in encoded], work.splits)
     _check_not_empty(work, joined, encoded)
     shards = plan_shards(joined, work.layout, work.shard_tokens, _reader_of_ends(work.folder))
@@ -156,7 +156,7 @@ def _check_not_empty(work: EncodeWork, joined: dict[str, SplitPieces], encoded: 
 
 
 def _left_out(encoded: Sequence[Done]) -> tuple[dict[int, str], int]:
-    """Why inputs were skipped, and how many texts were null."""
+    """Return why inputs were skipped, and how many texts were null."""
     skipped = {index: reason for done in encoded for index, reason in done.result["skipped"]}
     return skipped, sum(done.result["num_nulls"] for done in encoded)
 
@@ -170,7 +170,7 @@ def _reader_of_ends(folder: WorkFolder) -> ReadEnds:
 
 
 def _discard_lost_shards(work: EncodeWork, calls: Sequence[Call]) -> None:
-    """Let shards be made again that are no longer where their task has put them."""
+    """Remove the records of shards that have disappeared or changed size, so that they are made again."""
     target = work.target
 
     def is_lost(done: Done | None) -> bool:
@@ -184,7 +184,7 @@ def _discard_lost_shards(work: EncodeWork, calls: Sequence[Call]) -> None:
 
 
 def _finish(work: EncodeWork, folder: AnyFolder, encoded: Sequence[Done], assembled: Sequence[Done]) -> Manifest:
-    """Write what belongs to the shards, and the manifest last."""
+    """Write the tokenizer, and the manifest last."""
     folder.save_tokenizer(work.layout)
     joined = join_parts([done.result for done in encoded], work.splits)
     shards = [ShardEntry(**done.result) for done in assembled]

@@ -1,4 +1,4 @@
-"""Where the documents of a split end: from the indexes beside its token files, or by the end-of-text id in them."""
+"""Ends of the documents of a split, from the indexes beside its token files or from its end-of-text ids."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class DocumentEnds(Protocol):
     """The ends of all documents, in tokens of the split."""
 
     def __len__(self) -> int:
-        """The number of documents."""
+        """Return the number of documents."""
 
     def end(self, i: int) -> int:
-        """Where document `i` ends."""
+        """Return the end of document `i`."""
 
     def chunks(self) -> Iterator[NDArray[np.int64]]:
-        """All ends in order."""
+        """Yield all ends in order, in chunks."""
 
     def all(self) -> NDArray[np.int64]:
-        """All ends as one array."""
+        """Return all ends as one array."""
 
 
 class IndexedEnds:
-    """Document ends from the index of each shard, opened when something in it is asked for."""
+    """Document ends from the index of each shard, which is opened on first access."""
 
     def __init__(
         self,
@@ -47,9 +47,9 @@ class IndexedEnds:
         begins: Sequence[int],
         check: Callable[[], None],
     ) -> None:
-        """begins: where each shard begins, in tokens of the split; `check` is called after an index is opened."""
+        """begins: first token of each shard, in tokens of the split; `check` is called after an index is opened."""
         self._begins = begins
-        # The number of the first document of each shard, and at the end that of all.
+        # Number of the first document of each shard, and the total.
         self._firsts: list[int] = [0, *np.cumsum([entry.documents for entry in entries], dtype=np.int64).tolist()]
 
         @lru_cache(MAX_OPEN_MAPS)
@@ -65,19 +65,19 @@ class IndexedEnds:
         return self._firsts[-1]
 
     def end(self, i: int) -> int:
-        """Where document `i` ends."""
+        """Return the end of document `i`."""
         shard = bisect_right(self._firsts, i) - 1
         return self._begins[shard] + int(self._local_ends(shard)[i - self._firsts[shard]])
 
     def chunks(self) -> Iterator[NDArray[np.int64]]:
-        """The ends of one shard after the other."""
+        """Yield the ends, one shard at a time."""
         for shard in range(len(self._firsts) - 1):
             yield self._local_ends(shard) + self._begins[shard]
 
     def all(self) -> NDArray[np.int64]:
-        """All ends as one array."""
+        """Return all ends as one array."""
         shards = range(len(self._firsts) - 1)
-        # The sizes of the files are checked first: a forged manifest cannot make this allocate more than they hold.
+        # Opening the files checks their sizes first, so a forged manifest cannot make this allocate too much.
         ends = np.empty(sum(len(self._local_ends(shard)) for shard in shards), np.int64)
         for shard in shards:
             np.add(
@@ -87,25 +87,25 @@ class IndexedEnds:
 
 
 class MarkedEnds:
-    """Document ends by the end-of-text id, for layouts without an index: the tokens are read once, when first asked."""
+    """Document ends from the end-of-text ids, for layouts without an index. All tokens are read on first access."""
 
     def __init__(self, tokens: Tokens, mark: EndOfText | None, num_documents: int | None, name: str) -> None:
-        """num_documents: as many as the manifest counts; None where there is no manifest. `name` is for errors."""
+        """num_documents: the number in the manifest; None without a manifest. `name` is for error messages."""
         self._tokens, self._mark, self._num_documents, self._name = tokens, mark, num_documents, name
 
     def __len__(self) -> int:
         return len(self._ends) if self._num_documents is None else self._num_documents
 
     def end(self, i: int) -> int:
-        """Where document `i` ends."""
+        """Return the end of document `i`."""
         return int(self._ends[i])
 
     def chunks(self) -> Iterator[NDArray[np.int64]]:
-        """All at once."""
+        """Yield all ends at once."""
         yield self._ends
 
     def all(self) -> NDArray[np.int64]:
-        """All ends as one array."""
+        """Return all ends as one array."""
         return self._ends
 
     @cached_property
@@ -113,17 +113,17 @@ class MarkedEnds:
         ends = self._found_ends()
         if self._num_documents is not None and len(ends) != self._num_documents:
             raise ShardsFormatError(
-                f"{self._name}: its files have no index, and the end-of-text id marks {len(ends):,} documents where "
-                f"the manifest counts {self._num_documents:,}. Either the files are damaged, which verify_shards() "
-                f"finds, or documents hold the id themselves. Encode with format='gristmill' to keep where they end."
+                f"{self._name}: its files have no index, and the end-of-text id gives {len(ends):,} documents where "
+                f"the manifest records {self._num_documents:,}. Either the files are damaged, which verify_shards() "
+                f"detects, or documents contain the id. Encode with format='gristmill' to record where they end."
             )
         return ends
 
     def _found_ends(self) -> NDArray[np.int64]:
         if self._mark is None:
             raise ShardsFormatError(
-                f"{self._name}: its files do not say where documents end, and no end-of-text token is known that marks "
-                f"them. Pass tokenizer= to gm.Shards if one does; .tokens reads the ids without regard to documents."
+                f"{self._name}: its files do not record where documents end, and no end-of-text token is known. Pass "
+                f"tokenizer= to gm.Shards if its end-of-text token separates them; .tokens reads the ids as one array."
             )
         after, total = self._mark.position == "after", len(self._tokens)
         places = [np.empty(0, np.int64)]
@@ -131,7 +131,7 @@ class MarkedEnds:
             ids = self._tokens.stretch(begin, min(begin + CHUNK_TOKENS, total))
             places.append(np.flatnonzero(ids == self._mark.id) + begin)
         marks = np.concatenate(places)
-        # A document ends after its mark, or where the mark of the next one stands; the last one with the tokens.
+        # A document ends after its mark, or before the mark of the next one; the last document ends with the tokens.
         ends = marks + 1 if after else marks[marks > 0]
         last = [total] if total and (not len(ends) or ends[-1] < total) else []
         return np.concatenate([ends, np.array(last, np.int64)])

@@ -1,10 +1,10 @@
-"""Which shards a reader has opened, so that it notices when others take their place.
+"""Edition: identifies the shards that a reader has opened, so that it detects when they are replaced.
 
-Files are mapped when something in them is asked for, and `encode_corpus(…, overwrite=True)` may replace them meanwhile.
-The manifest says which shards they are: its checksum covers the checksums of all of them. An overwrite takes the
-manifest away before it touches any shard. So a reader opens a shard first and looks at the manifest afterwards: if the
-manifest is still the same, so is the shard. No lock is held: a reader that is never closed does not block anybody, and
-neither read-only folders nor file systems without locks need special treatment.
+Files are mapped on first access, and `encode_corpus(…, overwrite=True)` may replace them in the meantime. The checksum
+of the manifest identifies the shards, because it covers the checksums of all of them. An overwrite removes the manifest
+before it changes any shard. A reader opens a shard first and checks the manifest afterwards: if the manifest is the
+same, so is the shard. There are no locks: a reader that is never closed blocks no writer, and read-only folders and
+file systems without locks need no special treatment.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ _Stamp = tuple[int, int, int, int]
 
 
 class Edition:
-    """The shards of a folder, known by the checksum of their manifest. Can be pickled and used in another process."""
+    """The shards of a folder, identified by the checksum of their manifest. Can be pickled."""
 
     def __init__(self, folder: Path, checksum: str, stamp: _Stamp | None = None) -> None:
         self._folder, self.checksum = folder, checksum
-        self._stamp = stamp  # of the manifest when it was last seen to have this checksum
+        self._stamp = stamp  # of the manifest when its checksum was last verified
 
     @classmethod
     def from_folder(cls, folder: Path, given: str | os.PathLike[str] | None = None) -> Edition:
-        """What the folder holds now; `ShardsFormatError` if that is not finished. `given` is its name in errors."""
+        """Return the edition in the folder; raise `ShardsFormatError` if it is unfinished. `given` is for errors."""
         while True:
             try:
                 with _open_manifest(folder) as file:
                     return cls(folder, _checksum(file), _stamp(file))
             except (FileNotFoundError, NotADirectoryError):
-                # Explains what the folder is instead, unless an overwrite has just ended.
+                # Raises an error that describes the folder, unless an overwrite has just finished.
                 read_manifest(given or folder)
 
     def check(self) -> None:
-        """Raise `InputChangedError` if the folder holds other shards by now. Call it after opening a file, not before.
+        """Raise `InputChangedError` if the folder now holds other shards. Call it after opening a file, not before.
 
-        A manifest that was touched or copied is still the same manifest: what counts is its content.
+        A manifest that was touched or copied is still the same: only its content counts.
         """
         try:
             with _open_manifest(self._folder) as file:
@@ -59,10 +59,10 @@ class Edition:
         self._stamp = stamp
 
     def changed(self) -> InputChangedError:
-        """The error for whoever reads on."""
+        """Return the error for a reader of replaced shards."""
         return InputChangedError(
             f"{self._folder}: the shards were replaced or removed after this reader opened them. Open the folder "
-            f"again with gm.Shards to read what is there now."
+            f"again with gm.Shards to read the current shards."
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -70,17 +70,17 @@ class Edition:
 
 
 class ForeignEdition(Edition):
-    """A folder without a manifest. No other program tells when it replaces files, so nothing is checked."""
+    """A folder without a manifest. Other programs give no sign when they replace files, so nothing is checked."""
 
     def check(self) -> None:
-        """Nothing: only the size of a file is checked, when it is mapped."""
+        """Do nothing: only the size of a file is checked, when it is mapped."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ForeignEdition, (self._folder, self.checksum)
 
 
 def _open_manifest(folder: Path) -> FileIO:
-    # Opening it, unlike os.stat, makes a network file system ask its server. A pipe in its place is not waited for.
+    # Unlike os.stat, opening makes a network file system ask its server. O_NONBLOCK avoids waiting for a pipe.
     def opener(name: str, flags: int) -> int:
         return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
 
@@ -93,7 +93,7 @@ def _stamp(file: FileIO) -> _Stamp:
 
 
 def _checksum(file: FileIO) -> str:
-    """The checksum on the last line of the manifest; "" where there is none, which no manifest that is read has."""
+    """Return the checksum on the last line of the manifest; "" if it is missing, which matches no valid manifest."""
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode):
         return ""

@@ -1,4 +1,4 @@
-"""The job of encoding a corpus in parts: what is written down of a plan, and what a worker makes of it again."""
+"""The job of encoding a corpus in parts: writing a plan as a job, and reading it in a worker."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ KIND = "encode"
 
 
 def job_of_plan(plan: Plan, *, name: str, target: str | None, part_bytes: int | None) -> Job:
-    """The job that does what was planned, without its parts.
+    """Return the job for a plan, without its parts.
 
-    name: that of the folder of shards, after which some layouts name their files.
-    target: where the shards go; None: into the folder around the work folder.
+    name: the name of the folder of shards, after which some layouts name their files.
+    target: where to write the shards; None for the parent of the work folder.
     """
     assert isinstance(plan.source, FoundFiles) and plan.request.inputs is not None
     options = plan.request.to_json()
@@ -63,7 +63,7 @@ def job_of_plan(plan: Plan, *, name: str, target: str | None, part_bytes: int | 
 
 
 def make_parts(plan: Plan, job: Job, folder: WorkFolder) -> list[Any]:
-    """The parts of a new job, once the workers can find the tokenizer in its folder."""
+    """Save the tokenizer in the folder of a new job, and return the parts of the job."""
     assert isinstance(plan.source, FoundFiles)
     folder.write(TOKENIZER_FILE, _saved(plan.tokenizer))
     parts = cut_into_parts(
@@ -79,7 +79,7 @@ def _saved(tokenizer: Tokenizer) -> bytes:
 
 
 class EncodeWork:
-    """What a worker makes of a job of encoding. Any number of threads may use one."""
+    """An encode job as a worker sees it. Thread-safe."""
 
     def __init__(self, folder: WorkFolder, job: Job) -> None:
         self.folder, self.job = folder, job
@@ -88,7 +88,7 @@ class EncodeWork:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer that lies in the work folder."""
+        """The tokenizer in the work folder."""
         try:
             with self.folder.as_local_file(TOKENIZER_FILE) as local:
                 tokenizer = Tokenizer.load(local.path)
@@ -103,7 +103,7 @@ class EncodeWork:
         return FormatError(f"{location}/{TOKENIZER_FILE}: {why}. Remove the folder {location} to start again.")
 
     def encoder(self) -> DocumentEncoder:
-        """An encoder for one thread; close it in the end."""
+        """Return an encoder for one thread; the caller closes it."""
         with self._lock:  # the first one loads the tokenizer
             tokenizer = self.tokenizer
         end_of_text = self.request.end_of_text
@@ -116,14 +116,14 @@ class EncodeWork:
 
     @cached_property
     def files(self) -> FoundFiles:
-        """The inputs, found from wherever this process runs."""
+        """The inputs, with paths that are valid in this process."""
         files, folder = inputs_from_json(self.job.inputs), self.job.settings["current_folder"]
         if folder == os.getcwd():  # noqa: PTH109
             return files
         return FoundFiles(tuple(_made_absolute(input, folder) for input in files.inputs))
 
     def part(self, number: int) -> Part:
-        """One of the parts."""
+        """Return one of the parts."""
         return part_from_json(self.job.parts[number])
 
     @cached_property
@@ -139,38 +139,38 @@ class EncodeWork:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the ids in the files."""
+        """Type of the ids in the files."""
         return np.dtype(self.request.dtype).newbyteorder("<")
 
     @property
     def shard_tokens(self) -> int | None:
-        """Ids in one shard."""
+        """Ids per shard."""
         number: int | None = self.request.options["shard_tokens"]
         return number
 
     @property
     def val_fraction(self) -> float:
-        """The share of the documents for validation."""
+        """Share of the documents for validation."""
         return float(self.request.options["val_fraction"])
 
     @property
     def splits(self) -> list[str]:
-        """The names of the splits."""
+        """Names of the splits."""
         return ["train", "val"] if self.val_fraction else ["train"]
 
     @property
     def name(self) -> str:
-        """The name of the folder of shards."""
+        """Name of the folder of shards."""
         return str(self.job.settings["name"])
 
     @property
     def target(self) -> WorkFolder:
-        """Where the shards go."""
+        """The folder that the shards are written to."""
         location = self.job.options.get("out") or parent_of(self.folder.location)
         return open_work_folder(location)
 
     def num_bytes(self, number: int) -> int:
-        """How much of the inputs a part is, about."""
+        """Return the approximate number of input bytes in a part."""
         return sum(self._num_bytes(*stretch[:3]) for stretch in self.part(number))
 
     def _num_bytes(self, index: int, begin: int, end: int | None) -> int:
@@ -182,14 +182,14 @@ class EncodeWork:
         return min(int(whole), int(self.job.settings["part_bytes"]))
 
     def name_as_given(self, index: int, message: str) -> str:
-        """The message of an error of an input, with the name that the user gave it."""
+        """Return the error message of an input, with the input's name as the user gave it."""
         return message.replace(
             self.files.inputs[index].shown, inputs_from_json([self.job.inputs[index]]).inputs[0].shown
         )
 
 
 def _request_of(job: Job) -> Request:
-    """What was asked for."""
+    """Return the request of the job."""
     options = {name: value for name, value in job.options.items() if name != "out"}
     end_of_text = options.pop("end_of_text")
     return Request(
@@ -219,7 +219,7 @@ def _made_absolute(input: Input, folder: str) -> Input:
 
 
 def parent_of(location: str) -> str:
-    """The folder around another.
+    """Return the parent folder of a path or URL.
 
     >>> parent_of("s3://bucket/out/.parts"), parent_of("/data/out/.parts")
     ('s3://bucket/out', '/data/out')
@@ -232,7 +232,7 @@ _latest: tuple[tuple[str, bytes], EncodeWork] | None = None
 
 
 def load_work(folder: WorkFolder) -> EncodeWork:
-    """The work of a folder; the same object as the last time if it is the same job, so that its tokenizer is warm."""
+    """Return the work of a folder; the same object again if the job is the same, so that its tokenizer stays loaded."""
     global _latest
     key = folder.location, hashlib.sha256(folder.read(JOB_FILE)).digest()
     with _lock:

@@ -1,4 +1,4 @@
-"""The token that ends documents: which one it is, and on which side of a document it stands."""
+"""The end-of-text token: which one it is, and whether it comes after or before a document."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POSITIONS = ("after", "before")
 
 
 def find_end_of_text(tokenizer: Tokenizer, end_of_text: Any, position: Any, layout: Layout) -> EndOfText | None:
-    """The token to mark documents with: a special by its name or id, the usual one for "auto", or none.
+    """Return the token that separates documents: a special by name or id, the usual one for "auto", or None.
 
     >>> tok = Tokenizer([], special_tokens=["<|endoftext|>"])
     >>> from gristmill.shards.layouts import LAYOUTS
@@ -25,12 +25,12 @@ def find_end_of_text(tokenizer: Tokenizer, end_of_text: Any, position: Any, layo
     """
     side = layout.end_of_text if position is None else position
     if side not in POSITIONS:
-        raise OptionError(f"end_of_text_position={position!r} is not known. Pass 'after' or 'before', or leave it out.")
+        raise OptionError(f"end_of_text_position must be 'after' or 'before', got {position!r}.")
     if end_of_text is None:
         if position is not None:
             raise OptionError(
-                f"end_of_text_position={position!r} does not apply to end_of_text=None, which puts nothing between "
-                f"documents. Leave one of them out."
+                f"end_of_text_position={position!r} does not apply to end_of_text=None, which means no separator. "
+                f"Leave one of them out."
             )
         return None
     specials = tokenizer.special_tokens
@@ -48,7 +48,7 @@ def _named(specials: dict[str, int], name: str) -> str:
             return known
     raise SpecialTokenError(
         f"the tokenizer has none of the usual end-of-text tokens ({', '.join(KNOWN)}). {_has(specials)} "
-        f"Pass end_of_text= with one of its special tokens, or end_of_text=None to put nothing between documents."
+        f"Pass end_of_text= with one of its special tokens, or end_of_text=None for no separator between documents."
     )
 
 

@@ -1,4 +1,4 @@
-"""The exchange: complete shards in `.new` take the place of the finished shards in the folder around it.
+"""The exchange: complete shards in `.new` replace the finished shards in the parent folder.
 
 | step | |
 |---|---|
@@ -8,9 +8,9 @@
 | 4 | `.new/manifest.json` becomes `manifest.json`: the new shards are complete |
 | 5 | `.replaced.json` and `.new` are removed |
 
-A kill may come after any step: started again from the beginning, the exchange has the same result, because a step that
-was done before finds nothing to do. A shard is touched only while there is no manifest, so a reader that finds its
-manifest unchanged after it has opened a shard has opened the right one (`edition.py`).
+The process may be killed after any step. Starting the exchange again from step 1 gives the same result, because steps
+that are done find nothing to do. Shards change only while there is no manifest, so a reader that finds its manifest
+unchanged after opening a shard has opened the right one (`edition.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gristmill.shards.names import OwnNames, files_of, refuse_other_files, remov
 
 
 def exchange(out: Path) -> None:
-    """Replace the finished shards in `out` by the complete ones in `.new`, from whatever step on is left to do."""
+    """Replace the finished shards in `out` by the complete ones in `.new`; continues an interrupted exchange."""
     new = out / NEW_FOLDER
     manifest = Manifest.read(new)
     tidy(new, OwnNames(LAYOUTS[manifest.layout], out.name))
@@ -40,7 +40,7 @@ def exchange(out: Path) -> None:
         flush_folder(out)
     remove(out, _replaced_files(out) - files)
     for name in sorted(files - {MANIFEST_FILE}):
-        if os.path.lexists(new / name):  # otherwise it is in its place already
+        if os.path.lexists(new / name):  # otherwise it was moved before
             (new / name).replace(out / name)
     flush_folder(out)
     (new / MANIFEST_FILE).replace(out / MANIFEST_FILE)
@@ -49,7 +49,7 @@ def exchange(out: Path) -> None:
 
 
 def finish_exchange(out: Path) -> bool:
-    """Finish an exchange that was interrupted; whether there was one."""
+    """Finish an interrupted exchange; return whether there was one."""
     _check_new_folder(out / NEW_FOLDER)
     if (out / NEW_FOLDER / MANIFEST_FILE).is_file():
         exchange(out)
@@ -62,7 +62,7 @@ def finish_exchange(out: Path) -> bool:
 
 
 def _clean_up(out: Path) -> None:
-    """Step 5. `.new` stays where it holds an unfinished run."""
+    """Step 5. `.new` stays if it holds an unfinished run."""
     remove(out, [REPLACED_FILE])
     with contextlib.suppress(OSError):
         (out / NEW_FOLDER).rmdir()
@@ -80,17 +80,17 @@ def _replaced_files(out: Path) -> set[str]:
 def _refuse_if_in_the_way(out: Path, names: set[str]) -> None:
     for name in sorted(names):
         if os.path.lexists(out / name):
-            message = "A new shard needs this name, and the file is not one of the old shards. Move it away"
+            message = "A new shard needs this name, but the file is not one of the old shards. Move it away"
             raise FileExistsError(errno.EEXIST, message, str(out / name))
 
 
 def _check_new_folder(new: Path) -> None:
-    """Raise if `.new` is not a folder: through a link, the files of another folder would be moved away."""
+    """Raise if `.new` is not a folder: through a link, files of another folder would be moved."""
     try:
         mode = os.lstat(new).st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISDIR(mode):
         what = "a symbolic link, which is not followed" if stat.S_ISLNK(mode) else "not a folder"
-        message = f"Shards that replace others are made here, and it is {what}. Remove it"
+        message = f"New shards are made in this folder, but it is {what}. Remove it"
         raise FileExistsError(errno.EEXIST, message, str(new))

@@ -1,16 +1,16 @@
-"""The folder that shards are written to: what may be there already, where a run resumes, and what a failure leaves.
+"""The output folder of a run: its possible contents, how a run resumes, and how a failed run cleans up.
 
-| in the folder | means |
+| in the folder | meaning |
 |---|---|
-| `manifest.json` | finished shards: a run that asks for the same has nothing to do, any other is refused |
-| `.request.json` | unfinished ones: what was asked for; a run that asks for the same resumes |
-| `progress.json`, `.shards.jsonl` | how far it has come, and the shards it has published |
-| `.parts/` | how far an executor has come with the same, in parts (`encode_job.py`) |
-| `.new/` | shards that will replace finished ones (`overwrite`); those stay until the new ones are complete |
-| `.replaced.json` | the manifest of shards that are just being replaced |
-| anything else | refused, and never removed |
+| `manifest.json` | finished shards: a run with the same request does nothing, any other raises an error |
+| `.request.json` | request of an unfinished run: a run with the same request resumes |
+| `progress.json`, `.shards.jsonl` | position of the unfinished run, and the shards it has published |
+| `.parts/` | the same for a run of an executor, in parts (`encode_job.py`) |
+| `.new/` | shards that will replace finished ones (`overwrite`); the old ones stay until these are complete |
+| `.replaced.json` | manifest of the shards that are being replaced |
+| anything else | an error; never removed |
 
-Everything is decided while the folder is locked, and the lock ends with the process, however it ends.
+All decisions are made while the folder is locked. The lock ends with the process, however it ends.
 """
 
 from __future__ import annotations
@@ -67,51 +67,51 @@ FORMAT = "gristmill-progress"
 VERSION = 2
 _RESTORE = "Restore it, or pass overwrite=True to make all shards again."
 UNKNOWN_FILES = (
-    "Only the manifest states which files are the old shards, so overwrite=True cannot replace them either: remove the "
-    "folder yourself, or pass another one."
+    "Only the manifest lists the old shards, so overwrite=True cannot replace them either: remove the folder yourself, "
+    "or pass another one."
 )
-LOST_SHARD = f"the shard is missing or has another size than it was given. {_RESTORE}"
+LOST_SHARD = f"the shard is missing or its size has changed. {_RESTORE}"
 LOST_TOKENIZER = f"the tokenizer of the shards is missing. {_RESTORE}"
 
 
 class Folder:
-    """A folder that one process writes shards to. Use it in a `with` block: what a failure leaves is put in order."""
+    """A folder that one process writes shards to. Use it in a `with` block, which cleans up after a failure."""
 
     def __init__(self, out: str | os.PathLike[str], request: Request, *, overwrite: bool, tokenizer: Tokenizer) -> None:
-        self._out = Path(os.path.abspath(out))  # noqa: PTH100  `..` and `.` are no names
+        self._out = Path(os.path.abspath(out))  # noqa: PTH100  layouts need a name, not `..` or `.`
         self.request = request
         self._overwrite = overwrite
         self._tokenizer = tokenizer
         self._names = self._names_of(request.layout)
         self.path = self._out  # where to write
-        self.finished: Manifest | None = None  # all is done already
-        self.state: dict[str, Any] | None = None  # where to resume
+        self.finished: Manifest | None = None  # set if the shards are complete
+        self.state: dict[str, Any] | None = None  # where to resume; None for a new run
 
     @property
     def name(self) -> str:
-        """What the folder is called, also while the shards are made in another."""
+        """Name of the folder, also while the shards are written to `.new`."""
         return self._out.name
 
     @property
     def location(self) -> str:
-        """Where to write, as a worker finds it."""
+        """Path to write to, as workers open it."""
         return str(self.path)
 
     @property
     def has_parts(self) -> bool:
-        """Whether an executor has begun the shards."""
+        """Whether an executor has started the shards."""
         return (self.path / PARTS_FOLDER / JOB_FILE).is_file() and is_folder(self.path / PARTS_FOLDER)
 
     def refuse_state(self) -> None:
-        """Raise if a run without an executor has begun the shards, unless they may be replaced."""
+        """Raise if a run without an executor has started the shards and `overwrite` is False."""
         if self.state is None:
             return
         if not self._overwrite:
             raise ShardsMismatchError(
                 errno.EEXIST,
-                "The folder holds unfinished shards of a run without an executor, which has no parts that others could "
-                "take over. Run again without executor= and work_folder= to finish it, pass another folder, or "
-                "overwrite=True to start again",
+                "The folder holds unfinished shards of a run without an executor, which an executor cannot continue. "
+                "Run again without executor= and work_folder= to finish it, pass another folder, or overwrite=True to "
+                "start again",
                 str(self._out),
             )
         self.start_again()
@@ -134,33 +134,33 @@ class Folder:
             os.close(self._lock)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Record how far the run has come; shards that an earlier checkpoint had are not written again."""
+        """Record the position of the run. Shards of earlier checkpoints are not written again."""
         journal = self._journal.append(checkpoint.shards)
         content = {"state": checkpoint.state, "parts": checkpoint.parts, "journal": journal, "batches": batches.VERSION}
         self._publish(PROGRESS_FILE, _with_checksum(content))
 
     def save_tokenizer(self, layout: Layout) -> None:
-        """Write the tokenizer, and what the tools of the layout want to know of it."""
+        """Write the tokenizer and the extra files of the layout."""
         self._tokenizer.save(self.path / TOKENIZER_FILE)
         for name in layout.extra_names:
             self._publish(name, layout.extra_file(name, self._tokenizer.vocab, self._tokenizer.vocab_size))
 
     def start_again(self) -> None:
-        """Give up what an earlier run has left."""
+        """Remove the files of an earlier run and start from the beginning."""
         self._clear(self._names)
         self._begin()
 
     def finish(self, manifest: Manifest) -> None:
-        """Declare the shards complete."""
+        """Publish the manifest, which makes the shards complete."""
         self._publish(MANIFEST_FILE, manifest.to_json())
         tidy(self.path, self._names)
         if self.path != self._out:
             exchange(self._out)
 
-    # What is there
+    # Finding out what is in the folder
 
     def _look(self) -> None:
-        """Find out whether the shards are finished, begun, or still to begin."""
+        """Find out whether the shards are finished, started, or not started."""
         was_interrupted = finish_exchange(self._out)
         if (self._out / MANIFEST_FILE).is_file():
             manifest = self._read_manifest()
@@ -184,10 +184,10 @@ class Folder:
         return self.request.inputs is not None and not differences(request_of_manifest(manifest), asked)
 
     def _checked(self, manifest: Manifest) -> Manifest:
-        """The manifest that is there, if it answers the request and its shards are there too."""
+        """Return the manifest in the folder if it matches the request and its shards exist; otherwise raise."""
         if self.request.inputs is None:
             raise self._mismatch(
-                "The folder holds finished shards already, and documents of an iterable cannot be compared"
+                "The folder already holds finished shards, and an iterable of documents cannot be compared with them"
             )
         self._refuse_if_different(request_of_manifest(manifest), "finished")
         for split in manifest.splits.values():
@@ -197,7 +197,7 @@ class Folder:
         return manifest
 
     def _find_state(self) -> dict[str, Any] | None:
-        """The state of an unfinished run that resumes; None where this run begins, in a folder now empty."""
+        """Return the state of an unfinished run to resume; None for a new run, for which the folder is now empty."""
         self._journal = Journal(self.path)
         there = self._read_request()
         if there is not None:
@@ -205,8 +205,8 @@ class Folder:
             if self._is_renamed(there, called):
                 if not self._overwrite:
                     raise self._mismatch(
-                        f"The folder holds unfinished shards whose files are named after it, and it was called "
-                        f"{called!r}. Give it that name again"
+                        f"The folder was renamed: its unfinished shards are in files named after the old name "
+                        f"{called!r}. Rename it back"
                     )
                 self._clear(OwnNames(LAYOUTS[there["layout"]], called))
                 self._begin()
@@ -217,18 +217,18 @@ class Folder:
             if comparable and self.path == self._out and not self._overwrite:
                 self._refuse_if_different(there, "unfinished")
             self._clear(self._names_of(str(there.get("layout"))))
-        remove(self.path, temporaries_of(REQUEST_FILE, self.path))  # of a run that was killed before anything else
+        remove(self.path, temporaries_of(REQUEST_FILE, self.path))  # of a run that was killed at its very start
         refuse_other_files(self.path, known=())
         self._begin()
         return None
 
     def _is_renamed(self, there: dict[str, Any], called: str) -> bool:
-        """Whether the files of the unfinished run have other names than they would get now."""
+        """Whether the files of the unfinished run have other names than this run would give them."""
         layout = LAYOUTS.get(str(there.get("layout")))
         return layout is not None and layout.token_file(called, "train", 0) != layout.token_file(self.name, "train", 0)
 
     def _read_request(self) -> dict[str, Any] | None:
-        """What the unfinished run was asked for; None if there is none."""
+        """Return the request of the unfinished run; None if there is no unfinished run."""
         try:
             request = _read(self.path / REQUEST_FILE)
             _schema().check_request({key: value for key, value in request.items() if key != "folder"})
@@ -240,8 +240,8 @@ class Folder:
             pass
         if not self._overwrite:
             raise ShardsFormatError(
-                f"{self.path}: what the unfinished run was asked for ({REQUEST_FILE}) is missing, damaged or of "
-                f"another version of Gristmill, so it cannot resume. Pass overwrite=True to start again, or another "
+                f"{self.path}: the request of the unfinished run ({REQUEST_FILE}) is missing, damaged or from another "
+                f"version of Gristmill, so the run cannot resume. Pass overwrite=True to start again, or another "
                 f"folder."
             )
         self._clear(self._names)
@@ -259,7 +259,7 @@ class Folder:
         try:
             if progress.get("batches") != batches.VERSION:
                 raise ShardsFormatError(
-                    f"{self.path / PROGRESS_FILE}: damaged or of another version of Gristmill, so the run cannot "
+                    f"{self.path / PROGRESS_FILE}: damaged or from another version of Gristmill, so the run cannot "
                     f"resume. Pass overwrite=True to start again, or another folder."
                 )
             return self._with_shards(progress["state"], self._journal.read(progress["journal"]))
@@ -274,7 +274,7 @@ class Folder:
         splits = {name: {**split, "shards": shards.get(name, [])} for name, split in state["splits"].items()}
         return {**state, "splits": splits}
 
-    # What is done about it
+    # Changing the folder
 
     def _begin(self) -> None:
         self.state = None
@@ -298,33 +298,33 @@ class Folder:
             )
 
     def _mismatch(self, why: str) -> ShardsMismatchError:
-        remedy = "Pass another folder, or overwrite=True to replace them"
+        remedy = "Pass another folder, or overwrite=True to replace the shards"
         return ShardsMismatchError(errno.EEXIST, f"{why}. {remedy}", str(self._out))
 
     def _put_in_order_after(self, error: BaseException) -> None:
-        """Clean up after `error`, which stays the one that is raised whatever happens here."""
+        """Clean up after `error`. A failure of the cleanup does not replace `error`."""
         try:
             self._put_in_order()
         except Exception as second:
-            error.add_note(f"{self.path}: what the run has written could not be removed: {second!r}")
+            error.add_note(f"{self.path}: could not remove the files of this run: {second!r}")
 
     def _put_in_order(self) -> None:
-        """Leave what a later run can use, and nothing else.
+        """Keep what a later run can use, and remove the rest.
 
-        What that is, the disk says: an interruption may have come right after the last step towards it.
+        Decide by what is on the disk: the interruption may have come right after the last step.
         """
         if (self.path / MANIFEST_FILE).is_file():
             return
         try:
             parts = _read(self.path / PROGRESS_FILE)["parts"]
         except FileNotFoundError:
-            if self.has_parts:  # a later run takes what is finished of them, and the shards made of them
+            if self.has_parts:  # a later run uses the finished parts and shards
                 remove(self.path, self._names.leftovers(self.path))
                 return
             self._clear(self._names)
             if self._is_new or self.path != self._out:
                 with contextlib.suppress(OSError):
-                    self.path.rmdir()  # unless there was something else in it
+                    self.path.rmdir()  # fails if the folder holds anything else
             return
         for path in [self.path / name for name in self._names.leftovers(self.path)]:
             size = parts.get(path.name)
@@ -334,10 +334,10 @@ class Folder:
                 os.truncate(path, size)
 
     def _clear(self, names: OwnNames) -> None:
-        """Remove all that a run with these names has written; an error, and nothing removed, if there is more.
+        """Remove all files that a run with these names has written; raise, and remove nothing, if there are others.
 
-        A kill may come at any time. The request says whose files these are, so it goes last; without progress.json,
-        nobody misses the others.
+        The process may be killed at any time. The request identifies the files, so it is removed last; progress.json is
+        removed first, because without it no run needs the other files.
         """
         refuse_other_files(self.path, known=names, known_folder=PARTS_FOLDER)
         files = {path.name for path in self.path.iterdir() if path.name in names}
@@ -350,14 +350,14 @@ class Folder:
 
 
 def _schema() -> Any:
-    # Not at the top: msgspec takes 20 ms to import, a tenth of a small run, and a new run has nothing to check.
+    # Imported late: importing msgspec takes 20 ms, a tenth of a small run, and a new run has nothing to check.
     from gristmill.shards import schema
 
     return schema
 
 
 def check_shards(folder: Path, shards: Iterable[ShardEntry], layout: Layout) -> None:
-    """Raise unless every shard and index is there and has its size; their content is for `gristmill verify`."""
+    """Raise unless every shard and index exists with its recorded size. `gristmill verify` checks the content."""
     for shard in shards:
         for name, size in sizes_of(shard, layout):
             try:
@@ -374,7 +374,7 @@ def _with_checksum(content: dict[str, Any]) -> bytes:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What `_with_checksum` gave; `ShardsFormatError` for anything else."""
+    """Return the content that `_with_checksum` wrote; raise `ShardsFormatError` for anything else."""
     try:
         data = read_small_file(path, what="a record of a run", max_bytes=MAX_BYTES, error=ShardsFormatError)
         content = parse_json(data, error=ShardsFormatError, max_items=MAX_ITEMS)
@@ -384,11 +384,11 @@ def _read(path: Path) -> dict[str, Any]:
             return dict(content)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
-    raise ShardsFormatError(f"{path}: it is damaged, or not one of this version of Gristmill.")
+    raise ShardsFormatError(f"{path}: damaged, or written by another version of Gristmill.")
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether the file is a record of a run, of whatever version and however damaged; False if there is none."""
+    """Whether the file is a record of a run, of any version and even if damaged; False if it is missing."""
     try:
         data = read_small_file(path, what="a record of a run", max_bytes=MAX_BYTES, error=ShardsFormatError)
     except (OSError, ShardsFormatError):

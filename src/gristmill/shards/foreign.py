@@ -1,15 +1,15 @@
-"""Folders that other programs made, as `Shards` reads them: token files without a manifest.
+"""Folders of token files that other programs made, without a manifest, for `Shards`.
 
-| the folder has | it is |
+| the folder has | layout |
 |---|---|
-| `manifest.json` | what the manifest states; this module is not asked |
+| `manifest.json` | the layout in the manifest; this module is not used |
 | `X.idx` that begins with `MMIDIDX`, and `X.bin` | Megatron-LM |
 | `X.bin` that begins with 20240520 or 20240801 | llm.c |
 | `X.ds` | datatrove |
-| `train.bin` or `val.bin`, none of these | nanoGPT |
+| `train.bin` or `val.bin`, and none of the above | nanoGPT |
 
 A file with "val", "valid", "validation" or "test" as a word in its name belongs to that split, every other to "train".
-What such a folder cannot say stays unknown: the tokenizer, the bytes of the texts, checksums.
+The tokenizer, the size of the texts and the checksums are unknown.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from gristmill.shards.layouts import FoundFile, recognize
 from gristmill.shards.layouts.layout import split_of
 from gristmill.shards.manifest import Manifest, ShardEntry, Split
 
-UNKNOWN = 0  # how many documents files without an index hold
+UNKNOWN = 0  # number of documents in files without an index
 
 
 def read_foreign(folder: Path) -> Manifest | None:
-    """What a manifest would state of the folder, as far as its files tell; None if no layout recognizes it.
+    """Return a manifest for the folder, as far as its files show; None if no layout recognizes it.
 
     `vocab_size` is 0, `tokenizer_fingerprint` empty, and the checksums of the files are of samples of their content.
     """
@@ -39,8 +39,8 @@ def read_foreign(folder: Path) -> Manifest | None:
     for file in files:
         if file.dtype != first.dtype or (file.index is None) != (first.index is None):
             raise ShardsFormatError(
-                f"{folder}: {first.file} and {file.file} differ in the type of their tokens, or only one of them has "
-                f"an index. Move those that do not belong together into folders of their own."
+                f"{folder}: {first.file} and {file.file} do not belong together: the type of their tokens differs, or "
+                f"only one has an index. Move them into separate folders."
             )
     splits: dict[str, list[ShardEntry]] = {}
     for file in files:
@@ -60,7 +60,7 @@ def read_foreign(folder: Path) -> Manifest | None:
 
 
 def checksum_of(manifest: Manifest) -> str:
-    """What tells one foreign folder from another: the names, sizes and samples of its files."""
+    """Return a checksum that identifies a foreign folder by the names, sizes and samples of its files."""
     return hashlib.sha256(manifest.to_json()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""What is written down of the inputs of a run, so that a later one can tell whether they are still the same."""
+"""Records of the inputs of a run, by which a later run detects whether they have changed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SAMPLE_BYTES = 4096
 
 
 def fingerprints(inputs: Iterable[Input]) -> tuple[InputEntry, ...]:
-    """An entry for each input; a few kilobytes of each are read."""
+    """Return an entry for each input; a few kilobytes of each are read."""
     return tuple(_fingerprint(input) for input in inputs)
 
 
 def _fingerprint(input: Input) -> InputEntry:
     samples = ""
-    if input.is_local:  # elsewhere each sample would be a request, and a corpus may have a million inputs
+    if input.is_local:  # at a URL each sample would be a request, and a corpus may have a million inputs
         with closing(open_source(input)) as source:
             samples = sample_input(partial(_read_at, source), input.num_bytes)
     return InputEntry(
@@ -46,21 +46,21 @@ def _read_at(source: Source, offset: int, size: int) -> bytes:
     while rest:
         num_bytes = source.readinto(rest)
         if not num_bytes:
-            break  # it was cut short since it was found, which opening it for reading will tell
+            break  # truncated since it was found, which reading it will report
         rest = rest[num_bytes:]
     return bytes(data[: size - len(rest)])
 
 
 def find_changes(entry: InputEntry) -> list[str]:
-    """How a local input differs from what was read, in words; empty if it does not."""
+    """Describe how a local input differs from its record; an empty list if it does not."""
     status = Path(entry.path).stat()
     if not stat.S_ISREG(status.st_mode):
-        return ["it is no longer a file"]
+        return ["it is no longer a regular file"]
     changes = []
     if status.st_size != entry.bytes:
         changes.append(f"its size is {status.st_size:,} bytes instead of {entry.bytes:,}")
     if entry.modified_ns is not None and status.st_mtime_ns != entry.modified_ns:
-        changes.append("it was modified at another time")
+        changes.append("its modification time differs")
     if entry.samples and status.st_size == entry.bytes:
         with Path(entry.path).open("rb", buffering=0) as file:
             samples = sample_input(partial(_read_file_at, file), status.st_size)
@@ -75,10 +75,10 @@ def _read_file_at(file: BinaryIO, offset: int, size: int) -> bytes:
 
 
 def sample_input(read_at: Callable[[int, int], bytes], size: int) -> str:
-    """The xxh64 of 16 stretches of 4 KiB, evenly spread, as 16 hexadecimal digits; of all bytes where there are fewer.
+    """Return the xxh64 of 16 samples of 4 KiB, evenly spread, as 16 hexadecimal digits; of all bytes in a small file.
 
-    read_at(offset, size) gives bytes of the file. The first and the last ones are among the stretches: a file to which
-    something was added, and one whose bytes have moved, differ there.
+    read_at(offset, size) returns bytes of the file. The samples include the first and the last bytes, so that they
+    change when something is appended or bytes are shifted.
 
     >>> len(sample_input(lambda offset, size: b"tale"[offset:offset + size], 4))
     16

@@ -1,7 +1,7 @@
-"""The pipeline of a run: inputs -> batches of documents -> ids by splits.
+"""The pipeline of a run: inputs -> batches of documents -> ids by split.
 
-Reader threads give batches in the order of the corpus; each of N threads finds the documents of a batch and encodes
-them, with the GIL released; what they made comes back in order.
+Reader threads produce batches in corpus order. N threads find the documents of a batch and encode them, with the GIL
+released. The results come back in order.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ from gristmill.shards.plan import Plan
 from gristmill.shards.state import Position
 
 MAX_READERS = 4
-# In a job: some inputs hold nothing, and a batch of them is not free either.
-MAX_BATCHES = 64
+MAX_BATCHES = 64  # per job: some inputs are empty, and their batches have a cost too
 
 
 class Ids(NamedTuple):
-    """Ids of documents of one split, where the documents that end among them end, and how long the texts were."""
+    """Ids of one split, the ends of the documents that end among them, and the size of the texts."""
 
     ids: NDArray[Any]
     ends: NDArray[np.int64]
@@ -39,37 +38,37 @@ class Ids(NamedTuple):
 
 @dataclass(slots=True)
 class Job:
-    """Batches that one thread encodes together, in order."""
+    """Batches that one thread encodes, in order."""
 
     batches: list[Batch] = field(default_factory=list)
-    index: int = 0  # of the input that the last one belongs to
+    index: int = 0  # of the input of the last batch
     num_bytes: int = 0
 
     @property
     def end(self) -> Mark:
-        """Where the next job begins in that input."""
+        """Mark in that input at which the next job begins."""
         return self.batches[-1].next_mark
 
 
 @dataclass(slots=True)
 class Encoded:
-    """What became of a batch. The document that an earlier batch left open goes on with `head`, in its own split."""
+    """An encoded batch. `head` continues the document that an earlier batch left open, in that document's split."""
 
     head: Ids | None = None
     splits: dict[str, Ids] = field(default_factory=dict)
-    left_open: str | None = None  # the split of a document that begins here and goes on in the next batch
-    goes_on: bool = False  # the last document goes on in the next batch
+    left_open: str | None = None  # split of a document that begins here and continues in the next batch
+    goes_on: bool = False  # whether the last document continues in the next batch
     num_nulls: int = 0
 
     def by_split(self, open_split: str | None) -> Iterator[tuple[str, Ids]]:
-        """The ids with their splits, in order. `open_split`: of the document that the batch before left open."""
+        """Yield (split, ids) in order. `open_split` is the split of the document that the previous batch left open."""
         if self.head is not None:
-            assert open_split is not None, "a document continues that was never begun"
+            assert open_split is not None, "the batch continues a document that has no beginning"
             yield open_split, self.head
         yield from self.splits.items()
 
     def open_split_after(self, open_split: str | None) -> str | None:
-        """The split of the document that this batch leaves open, if it does; `open_split` as above."""
+        """Return the split of the document that this batch leaves open, or None; `open_split` as in `by_split`."""
         if self.left_open is not None:
             return self.left_open
         return open_split if self.goes_on else None
@@ -77,7 +76,7 @@ class Encoded:
 
 @dataclass(slots=True)
 class EncodedJob:
-    """A job that is done, and how long its two parts took."""
+    """An encoded job, and how long finding the documents and encoding them took."""
 
     job: Job
     encoded: list[Encoded]
@@ -86,9 +85,9 @@ class EncodedJob:
 
 
 def gather_jobs(numbered: Iterable[tuple[int, Batch]]) -> Generator[Job]:
-    """Jobs of batches, which come with the index of their input; those of small inputs are gathered.
+    """Yield jobs of batches, each of which comes with the index of its input. Small inputs are gathered into one job.
 
-    What Python does for a job is so little beside encoding it, however small the inputs are.
+    This keeps the cost of Python per job small compared with the encoding, for inputs of any size.
     """
     job = Job()
     for index, batch in numbered:
@@ -103,9 +102,9 @@ def gather_jobs(numbered: Iterable[tuple[int, Batch]]) -> Generator[Job]:
 
 
 def encoded_jobs(plan: Plan, position: Position, clock: Clock, on_skip: OnSkip) -> Generator[EncodedJob]:
-    """The jobs of the corpus from `position` on, encoded, in order; reading and encoding are ahead of the caller.
+    """Yield the encoded jobs of the corpus from `position`, in order. Threads read and encode ahead of the caller.
 
-    on_skip: called with the index and the error of an input that is left out.
+    on_skip: called with the index and the error of an input that is skipped.
     """
     with (
         plan.encoder as encoder,
@@ -145,14 +144,14 @@ def _timed(batches: Iterator[tuple[int, Batch]], clock: Clock) -> Iterator[tuple
 
 @dataclass(frozen=True, slots=True)
 class JobEncoder:
-    """Encodes jobs; any number of threads may use one."""
+    """Encodes jobs. Thread-safe."""
 
     encoder: DocumentEncoder
     val_fraction: float
     seed: int
 
     def encode_job(self, job: Job) -> EncodedJob:
-        """The ids of all batches of the job."""
+        """Return the ids of all batches of the job."""
         done = EncodedJob(job, [], 0.0, 0.0)
         for batch in job.batches:
             began = time.perf_counter()
@@ -169,7 +168,7 @@ class JobEncoder:
         return done
 
     def _is_val(self, spans: Spans) -> NDArray[np.bool_] | None:
-        """Which documents are for validation: by a hash of how they begin, so a copy goes where its original went."""
+        """Which documents are for validation, by a hash of how they begin, so that duplicates get the same split."""
         if not self.val_fraction:
             return None
         hashes = _core.hash_spans(spans.text, spans.begins, spans.ends, self.seed, batches.MIN_STRETCH_BYTES)
@@ -185,7 +184,7 @@ def _assigned(
     continued: bool,
     unfinished: bool,
 ) -> Encoded:
-    """The ids by splits."""
+    """Assign the ids to splits."""
     encoded = Encoded(goes_on=unfinished)
     first = 0
     if continued and len(ends):
@@ -214,7 +213,7 @@ def _assigned(
 
 
 def _gathered(ids: NDArray[Any], begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[Any]:
-    """The stretches of `ids` one after another; neighbours are copied as one."""
+    """Concatenate ranges of `ids`; adjacent ranges are copied as one."""
     apart = np.flatnonzero(begins[1:] != ends[:-1]) + 1
     starts, stops = begins[np.r_[0, apart]], ends[np.r_[apart - 1, len(ends) - 1]]
     return np.concatenate([ids[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)])

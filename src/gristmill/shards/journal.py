@@ -1,8 +1,8 @@
-"""The journal of an unfinished run: one line of JSON for each shard that is published.
+"""Journal of an unfinished run: one JSON line per published shard.
 
-Each checkpoint adds the shards that are new, so that it costs the same however many there are. How many bytes of the
-journal count, and their SHA-256, stand in progress.json, which is replaced as a whole after the journal is on the disk:
-what a kill leaves after these bytes is ignored, and written over by the next checkpoint.
+Each checkpoint appends only the new shards, so its cost does not grow with their number. progress.json records how many
+bytes of the journal are valid and their SHA-256, and is replaced after the journal is on the disk. Bytes after these,
+left by a run that was killed, are ignored, and the next checkpoint overwrites them.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ JOURNAL_FILE = ".shards.jsonl"
 
 
 class Journal:
-    """The published shards of each split, as far as they are written down."""
+    """The published shards of each split, as far as they are recorded."""
 
     def __init__(self, folder: Path) -> None:
-        """A journal without entries; what the file holds is ignored unless it is `read`."""
+        """An empty journal; the content of the file is ignored unless it is `read`."""
         self._path = folder / JOURNAL_FILE
         self._num_bytes = 0
         self._digest = hashlib.sha256()
         self._num_written: dict[str, int] = {}
 
     def read(self, mark: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-        """The entries of each split up to `mark`, which `append` gave; `ShardsFormatError` if they are damaged."""
-        from gristmill.shards import schema  # not at the top, as in folder.py
+        """Return the entries of each split up to `mark`, the result of `append`; raise if they are damaged."""
+        from gristmill.shards import schema  # imported late, as in folder.py
 
         shards: dict[str, list[dict[str, Any]]] = {}
         try:
@@ -49,15 +49,15 @@ class Journal:
             schema.check_journal(shards)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ShardsFormatError(
-                f"{self._path}: the list of the shards that the unfinished run has published is missing or damaged, so "
-                f"the run cannot resume. Pass overwrite=True to start again, or another folder."
+                f"{self._path}: the list of published shards of the unfinished run is missing or damaged, so the run "
+                f"cannot resume. Pass overwrite=True to start again, or another folder."
             ) from None
         self._num_bytes = len(data)
         self._num_written = {split: len(entries) for split, entries in shards.items()}
         return shards
 
     def _first_bytes(self, number: int) -> bytes:
-        if number == 0:  # there may be no file yet
+        if number == 0:  # the file may not exist yet
             return b""
         with open_file(self._path) as file:
             status = os.fstat(file.fileno())
@@ -66,7 +66,7 @@ class Journal:
             return file.read(number)
 
     def append(self, shards: Mapping[str, Sequence[ShardEntry]]) -> dict[str, Any]:
-        """Add what is new in `shards`, all published shards of each split; what to pass to `read` once it is safe."""
+        """Append the new entries of `shards`, all published shards of each split; return the mark for `read`."""
         lines = [
             json.dumps({"split": split, **dataclasses.asdict(shard)}) + "\n"
             for split, published in shards.items()

@@ -1,8 +1,8 @@
-"""manifest.json: what a folder of shards holds, from what it was made, and a checksum of every file.
+"""manifest.json: the contents of a folder of shards, the inputs it was made from, and a checksum of every file.
 
-It is written last: a folder has it once everything in it is whole, and readers trust only what it names. It says
-nothing of time, threads or the place of the folder, so the same command gives the same bytes. Its last line is a
-checksum of those before. Everything in it is checked when it is read: no file that it names can lie outside the folder.
+The manifest is written last: a folder that has one is complete, and readers trust only the files it names. It records
+no times, thread counts or folder paths, so the same command writes the same bytes. Its last line is a checksum of the
+lines before it. Readers check everything in it: no file that it names can be outside the folder.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ FORMAT = "gristmill-shards"
 VERSION = 1
 MANIFEST_FILE = "manifest.json"
 PROGRESS_FILE = "progress.json"
-REQUEST_FILE = ".request.json"  # what an unfinished run was asked for
-REPLACED_FILE = ".replaced.json"  # the manifest of shards that are just being replaced
+REQUEST_FILE = ".request.json"  # the request of an unfinished run
+REPLACED_FILE = ".replaced.json"  # manifest of the shards that are being replaced
 NEW_FOLDER = ".new"  # shards that will replace finished ones
-PARTS_FOLDER = ".parts"  # a job of an executor, unfinished
+PARTS_FOLDER = ".parts"  # unfinished job of an executor
 TOKENIZER_FILE = "tokenizer.json"
 SPLITS = ("train", "val")
-MAX_BYTES = 1 << 30  # a million shards, and as many inputs
+MAX_BYTES = 1 << 30  # enough for a million shards and a million inputs
 MAX_ITEMS = 1 << 25
 
 _CHECKSUM_KEY = b',\n "checksum": "'
@@ -44,11 +44,11 @@ _END = b"\n}\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardEntry:
-    """One shard: a token file, and its index where the layout has one."""
+    """One shard: a token file and, in most layouts, its index."""
 
     file: str
     tokens: int
-    documents: int  # that end in it
+    documents: int  # that end in this shard
     bytes: int  # of the token file
     xxh64: str  # of the token file, 16 hexadecimal digits
     index: str | None
@@ -57,11 +57,11 @@ class ShardEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """The shards of a split, in order, and what they hold together."""
+    """The shards of a split, in order, and their totals."""
 
     documents: int
     tokens: int
-    source_bytes: int  # of the texts, before they were encoded: the denominator of bits per byte
+    source_bytes: int  # of the texts before encoding: the denominator of bits per byte
     shards: tuple[ShardEntry, ...]
 
 
@@ -73,14 +73,14 @@ class InputEntry:
     format: str
     compression: str  # "" for none
     bytes: int  # on the disk
-    modified_ns: int | None  # None where the file system does not tell
-    samples: str  # what `sample_input` gave, 16 hexadecimal digits; "" where it was not asked
-    skipped: str | None  # why, for a file that was left out
+    modified_ns: int | None  # None if the file system does not report it
+    samples: str  # result of `sample_input`, 16 hexadecimal digits; "" if not computed
+    skipped: str | None  # reason, for a file that was skipped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndOfText:
-    """The id that separates documents, and on which side of them it stands."""
+    """The id that separates documents, and whether it comes after or before them."""
 
     id: int
     token: str
@@ -89,7 +89,27 @@ class EndOfText:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Manifest:
-    """What a folder of shards holds. Printed, it is one line; `dataclasses.asdict` gives all of it."""
+    """Contents of a folder of shards. Its repr is one line; `dataclasses.asdict` returns everything.
+
+    Attributes:
+        layout: Format of the token files, a key of `gristmill.shards.LAYOUTS`.
+        dtype: NumPy type of the ids, such as "uint16".
+        vocab_size: All ids are below this number.
+        tokenizer_file: Name of the tokenizer file in the folder.
+        tokenizer_fingerprint: Fingerprint of the tokenizer that made the ids.
+        end_of_text: The id that separates documents; None if there is no separator.
+        splits: Shards and totals of each split, by name.
+        inputs: The files of the corpus as they were when they were read. Empty for an iterable of documents.
+        num_nulls: Number of records without a text, which were skipped.
+        options: The options of `encode_corpus`.
+        command: The command line that makes the same shards.
+
+    Examples:
+        ```python
+        manifest = gm.Manifest.read("shards/")
+        manifest.splits["train"].tokens
+        ```
+    """
 
     layout: str
     dtype: str
@@ -99,13 +119,13 @@ class Manifest:
     end_of_text: EndOfText | None
     splits: dict[str, Split]
     inputs: tuple[InputEntry, ...]
-    num_nulls: int  # records without a text, left out
+    num_nulls: int
     options: dict[str, Any]
     command: str
 
     @property
     def token_dtype(self) -> np.dtype[Any]:
-        """The type of the tokens in the files: little-endian on every machine."""
+        """NumPy type of the tokens in the files: little-endian on every machine."""
         return np.dtype(self.dtype).newbyteorder("<")
 
     def __repr__(self) -> str:
@@ -119,13 +139,15 @@ class Manifest:
         )
 
     def to_json(self) -> bytes:
-        """The file.
+        """Return the bytes of manifest.json.
 
-        >>> manifest = Manifest(
-        ...     layout="gristmill", dtype="uint16", vocab_size=256, tokenizer_fingerprint=64 * "0", end_of_text=None,
-        ...     splits={}, inputs=(), num_nulls=0, options={}, command="gristmill encode")
-        >>> manifest.to_json().splitlines()[1]
-        b' "format": "gristmill-shards",'
+        Examples:
+            >>> manifest = Manifest(
+            ...     layout="gristmill", dtype="uint16", vocab_size=256, tokenizer_fingerprint=64 * "0",
+            ...     end_of_text=None,
+            ...     splits={}, inputs=(), num_nulls=0, options={}, command="gristmill encode")
+            >>> manifest.to_json().splitlines()[1]
+            b' "format": "gristmill-shards",'
         """
         content = {"format": FORMAT, "version": VERSION} | dataclasses.asdict(self)
         body = json.dumps(content, indent=1, allow_nan=False).encode("ascii").removesuffix(_END[:-1])
@@ -133,7 +155,15 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Manifest:
-        """The manifest of the folder; `ShardsFormatError` for one that is missing, unsound or was edited."""
+        """Return the manifest of a folder.
+
+        Args:
+            folder: The folder of shards.
+
+        Raises:
+            ShardsFormatError: The manifest is missing, invalid, or does not match its checksum.
+            OSError: The folder does not exist or cannot be read.
+        """
         data = read_manifest(folder)
         manifest = cls.from_json(data, Path(folder) / MANIFEST_FILE)
         if not checksum_fits(data):
@@ -142,17 +172,32 @@ class Manifest:
 
     @classmethod
     def from_json(cls, data: bytes, path: str | os.PathLike[str]) -> Manifest:
-        """What the file says, whatever its checksum; `path`, or a URL, is for the errors."""
-        import msgspec  # here, so that `import gristmill` does not wait for it
+        """Return the manifest in `data`, without checking its checksum.
+
+        Args:
+            data: The bytes of manifest.json.
+            path: The path or URL of the file, for error messages.
+
+        Raises:
+            ShardsFormatError: `data` is not a valid manifest.
+
+        Examples:
+            ```python
+            path = Path("shards/manifest.json")
+            manifest = gm.Manifest.from_json(path.read_bytes(), path)
+            ```
+        """
+        import msgspec  # imported here to keep `import gristmill` fast
 
         from gristmill.shards.schema import check_manifest
 
         content = parse_json(data, source=path, error=ShardsFormatError, max_items=MAX_ITEMS)
         if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise ShardsFormatError(f'{path}: it is not a manifest of shards: it has no "format": "{FORMAT}".')
+            raise ShardsFormatError(f'{path}: not a manifest of shards: it has no "format": "{FORMAT}".')
         if type(content.get("version")) is not int or content["version"] != VERSION:
             raise ShardsFormatError(
-                f"{path}: it has version {content.get('version')!r:.80}, and this Gristmill reads version {VERSION}."
+                f"{path}: version {content.get('version')!r:.80} is not supported; this Gristmill reads version "
+                f"{VERSION}. Install the version of Gristmill that made it, or encode again."
             )
         fields = {key: value for key, value in content.items() if key not in ("format", "version", "checksum")}
         try:
@@ -165,16 +210,29 @@ class Manifest:
 
     @classmethod
     def of_json(cls, data: bytes, path: Path) -> Manifest:
-        """Deprecated: the old name of `from_json`."""
+        """Return the manifest in `data`. Deprecated: the old name of `from_json`.
+
+        Args:
+            data: The bytes of manifest.json.
+            path: The path of the file, for error messages.
+
+        Raises:
+            ShardsFormatError: `data` is not a valid manifest.
+
+        Examples:
+            ```python
+            manifest = gm.Manifest.from_json(data, path)  # instead of gm.Manifest.of_json(data, path)
+            ```
+        """
         warn_user("Manifest.of_json() is now called Manifest.from_json().", DeprecationWarning)
         return cls.from_json(data, path)
 
 
-EDITED = "its checksum does not fit its contents: it was edited or damaged. Restore it, or encode into a new folder."
+EDITED = "the checksum does not match the contents: the file was edited or damaged. Restore it or encode again."
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> bytes:
-    """The bytes of the manifest of the folder; an error that says what the folder is where it has none."""
+    """Return the bytes of the manifest of the folder; if it is missing, raise an error that describes the folder."""
     place = Path(folder)
     path = place / MANIFEST_FILE
     while True:
@@ -187,21 +245,21 @@ def read_manifest(folder: str | os.PathLike[str]) -> bytes:
                 refuse_url(place)
             place.stat()  # the folder itself may be missing
             why = _why_no_manifest(place)
-            if not path.exists():  # otherwise an overwrite has ended since, and what was found is out of date
+            if not path.exists():  # otherwise an overwrite has just finished, and `why` is out of date
                 raise ShardsFormatError(f"{shown(place)}: {why}") from None
 
 
 def has_files_of_runs(folder: Path) -> bool:
-    """Whether `encode_corpus` has been at work in the folder, finished or not."""
+    """Whether `encode_corpus` has written to the folder, finished or not."""
     names = (MANIFEST_FILE, PROGRESS_FILE, REQUEST_FILE, REPLACED_FILE, NEW_FOLDER)
     return any(os.path.lexists(folder / name) for name in names)
 
 
 def _why_no_manifest(folder: Path) -> str:
-    """What a folder without a manifest is, and what to do about it."""
+    """Describe a folder without a manifest, and what to do about it."""
     if (folder / NEW_FOLDER / MANIFEST_FILE).exists():
         return (
-            "its shards are being replaced, or were when the run was interrupted. If no run is at work, call "
+            "its shards are being replaced, or a run was interrupted while it replaced them. If no run is active, call "
             "encode_corpus() again in the same way to finish: the new shards are complete."
         )
     if (folder / PROGRESS_FILE).exists() or (folder / REQUEST_FILE).exists():
@@ -210,22 +268,22 @@ def _why_no_manifest(folder: Path) -> str:
 
 
 def read_manifest_file(path: Path) -> bytes:
-    """The bytes of a manifest, whatever its name."""
+    """Return the bytes of a manifest file, whatever its name."""
     return read_small_file(path, what="a manifest", max_bytes=MAX_BYTES, error=ShardsFormatError)
 
 
 def checksum_fits(data: bytes) -> bool:
-    """Whether the file ends with the checksum of what comes before."""
+    """Whether the file ends with the checksum of its other lines."""
     return data == _with_checksum(data.rpartition(_CHECKSUM_KEY)[0])
 
 
 def _with_checksum(body: bytes) -> bytes:
-    """The file whose lines but for the last two are `body`: the SHA-256 is that of the file without its checksum."""
+    """Append the checksum lines to `body`; the SHA-256 is of the file without its checksum."""
     return body + _CHECKSUM_KEY + hashlib.sha256(body + _END).hexdigest().encode() + b'"' + _END
 
 
 def _check_shards(manifest: Manifest) -> None:
-    """Raise if two entries name the same file, one has only half an index, or all together are more than can be."""
+    """Raise if a file is named twice, an index and its checksum do not come together, or a total exceeds 63 bits."""
     seen = {manifest.tokenizer_file}
     for split_name, split in manifest.splits.items():
         for what, total in (
@@ -233,7 +291,9 @@ def _check_shards(manifest: Manifest) -> None:
             ("documents", sum(shard.documents for shard in split.shards)),
         ):
             if total >= 2**63:
-                raise ShardsFormatError(f"the shards of splits.{split_name} have {total:,} {what}, beyond 2^63 - 1.")
+                raise ShardsFormatError(
+                    f"the shards of splits.{split_name} have {total:,} {what}; the limit is 2^63 - 1."
+                )
         for shard in split.shards:
             if (shard.index is None) != (shard.index_xxh64 is None):
                 raise ShardsFormatError(
@@ -241,6 +301,6 @@ def _check_shards(manifest: Manifest) -> None:
                 )
             for name in (shard.file, shard.index):
                 if name in seen:
-                    raise ShardsFormatError(f"the file {name} is named twice.")
+                    raise ShardsFormatError(f"the file {name} is listed twice.")
                 if name is not None:
                     seen.add(name)

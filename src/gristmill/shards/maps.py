@@ -16,27 +16,26 @@ from numpy.typing import NDArray
 from gristmill.corpus.inputs import shown
 from gristmill.errors import ShardsFormatError
 
-# A process may have a thousand files open, and before Python 3.13 a map is one of them.
+# A process may often open only 1,024 files, and before Python 3.13 each map counts as one.
 MAX_OPEN_MAPS = 128
 
 
 def map_array(path: Path, dtype: np.dtype[Any], length: int, *, offset: int = 0) -> NDArray[Any]:
-    """The `length` items that fill the file at `path` from `offset` to its end, as a read-only map.
+    """Map the file at `path` read-only: `length` items from `offset` to its end.
 
-    A file of another size is a `ShardsFormatError`: what lies behind the end of a file cannot be read through a map, it
-    ends the process.
+    Raises `ShardsFormatError` if the size differs: accessing a map beyond the end of its file kills the process.
     """
     with path.open("rb") as file:
         num_bytes = os.fstat(file.fileno()).st_size
         expected = offset + length * dtype.itemsize
         if num_bytes != expected:
             raise ShardsFormatError(
-                f"{shown(path)}: it has {num_bytes:,} bytes, and should have {expected:,}. "
+                f"{shown(path)}: its size is {num_bytes:,} bytes, expected {expected:,}. "
                 f"verify_shards({str(path.parent)!r}) lists the damaged files."
             )
-        if length == 0:  # nothing cannot be mapped
+        if length == 0:  # an empty file cannot be mapped
             return np.empty(0, dtype)
-        if sys.version_info >= (3, 13):  # a map then needs no open file, of which there may be only a thousand
+        if sys.version_info >= (3, 13):  # the map then needs no open file descriptor
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, trackfd=False)
         else:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -52,10 +51,10 @@ def map_opener(
     offset: int = 0,
     check: Callable[[], None] | None = None,
 ) -> Callable[[int], NDArray[Any]]:
-    """A function that gives the map of file number i: opened when it is asked for, and kept while it is in use.
+    """Return a function that maps file number i on first access and caches the map.
 
-    offset: where the items begin in each file, in bytes.
-    check: called after a file is opened, and after it could not be; raises if the folder no longer holds these files.
+    offset: position of the first item in each file, in bytes.
+    check: called after each attempt to open a file; raises if the folder no longer holds these files.
     """
 
     @lru_cache(MAX_OPEN_MAPS)

@@ -1,4 +1,4 @@
-"""How far a run has come, for whoever watches."""
+"""Progress of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REPORT_SECONDS = 0.1
 
 
 class Meter:
-    """Reports progress: bytes of all inputs, of which an earlier run may have done some."""
+    """Reports progress in bytes of all inputs, including those of an earlier run."""
 
     def __init__(self, plan: Plan, output: Output, on_progress: OnProgress | None) -> None:
         inputs = plan.source.inputs if isinstance(plan.source, FoundFiles) else ()
@@ -25,19 +25,19 @@ class Meter:
         self._reported = time.perf_counter()
 
     def report_if_due(self) -> None:
-        """Report, if the last report is a while ago."""
+        """Report if the last report was at least `REPORT_SECONDS` ago."""
         if self._on_progress is not None and time.perf_counter() - self._reported >= REPORT_SECONDS:
             self._report(self._on_progress, is_done=False)
             self._reported = time.perf_counter()
 
     def report_end(self) -> None:
-        """Report that all is done."""
+        """Report the end of the run."""
         if self._on_progress is not None:
             self._report(self._on_progress, is_done=True)
 
     def _report(self, on_progress: OnProgress, *, is_done: bool) -> None:
         tokens, num_files = self._output.num_new_tokens, len(self._begins) - 1
-        if num_files == 0:  # documents of an iterable, of which nobody knows how many follow
+        if num_files == 0:  # an iterable of documents, whose size is unknown
             on_progress("encode", self._output.source_bytes, 0, tokens=tokens)
             return
         index = self._output.position.index

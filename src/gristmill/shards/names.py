@@ -1,7 +1,7 @@
 """Which files in a folder of shards a run may have written, by their names.
 
-A run removes a file only if it can have written it: a file with a fixed name, a shard or index of its layout, the part
-of such a shard, or the temporary file of any of these. Every other file belongs to somebody else.
+A run removes only files that it may have written: a file with a fixed name, a shard or index of its layout, the part of
+a shard, or the temporary file of any of these. It never touches any other file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gristmill.shards.manifest import (
     ShardEntry,
 )
 
-# What only an unfinished run needs.
+# Files that only an unfinished run needs.
 RUN_FILES = (PROGRESS_FILE, REQUEST_FILE, JOURNAL_FILE)
 _FIXED = frozenset((TOKENIZER_FILE, MANIFEST_FILE, *RUN_FILES))
 _PART = re.compile(r"\.(?P<file>.+?)(\.ends)?\.part")
@@ -38,7 +38,7 @@ _NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 
 
 class OwnNames:
-    """The names that runs give to files: `name in names` says whether a run can have written a file of this name.
+    """The file names that runs use: `name in names` is True if a run may have written a file with this name.
 
     >>> from gristmill.shards.layouts import LAYOUTS
     >>> names = OwnNames(LAYOUTS["npy"], "out")
@@ -47,7 +47,7 @@ class OwnNames:
     """
 
     def __init__(self, layout: Layout | None, name: str) -> None:
-        """The names of runs with this layout in a folder called `name`; without a layout, those that all runs use."""
+        """The names of runs with this layout in a folder called `name`; without a layout, the names all runs use."""
         self._layout, self._name = layout, name
 
     def __contains__(self, file: object) -> bool:
@@ -57,12 +57,12 @@ class OwnNames:
         return file in _FIXED or (self._layout is not None and file in self._layout.extra_names)
 
     def is_shard(self, file: str) -> bool:
-        """Whether a shard or its index can have this name."""
+        """Whether this can be the name of a shard or its index."""
         layout, name = self._layout, self._name
         if layout is None:
             return False
-        # The numbers in the name say which shard it would be, and only the exact name of that shard counts. A layout
-        # may count from 1.
+        # The number in the name determines the shard, and only the exact name of that shard counts. A layout may count
+        # from 1.
         numbers = {0}
         if layout.shard_tokens is not None:
             for digits in _NUMBER.findall(file):
@@ -74,7 +74,7 @@ class OwnNames:
         )
 
     def is_leftover(self, file: str) -> bool:
-        """Whether only a run that was interrupted leaves a file of this name: a part, or a temporary file."""
+        """Whether only an interrupted run leaves a file with this name: a part or a temporary file."""
         if found := _PART.fullmatch(file):
             return self.is_shard(found["file"])
         if found := _TEMPORARY.fullmatch(file):
@@ -82,18 +82,18 @@ class OwnNames:
         return False
 
     def leftovers(self, folder: Path) -> list[str]:
-        """The parts and temporary files in `folder`."""
+        """Return the parts and temporary files in `folder`."""
         return [entry.name for entry in folder.iterdir() if self.is_leftover(entry.name) and not is_folder(entry)]
 
 
 def temporaries_of(name: str, folder: Path) -> list[str]:
-    """The temporary files in `folder` that `publish` makes on the way to a file called `name`."""
+    """Return the temporary files in `folder` that `publish` makes for a file called `name`."""
     found = ((entry, _TEMPORARY.fullmatch(entry.name)) for entry in folder.iterdir())
     return [entry.name for entry, match in found if match and match["file"] == name and not is_folder(entry)]
 
 
 def files_of(manifest: Manifest) -> set[str]:
-    """The files of finished shards, and of nothing else."""
+    """Return the names of all files of finished shards."""
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
     indexes = {shard.index for shard in shards if shard.index is not None}
     extra = LAYOUTS[manifest.layout].extra_names
@@ -101,7 +101,7 @@ def files_of(manifest: Manifest) -> set[str]:
 
 
 def sizes_of(shard: ShardEntry, layout: Layout) -> list[tuple[str, int]]:
-    """The files of a shard, and how large each is."""
+    """Return the names and sizes of the files of a shard."""
     sizes = [(shard.file, shard.bytes)]
     if shard.index is not None:
         sizes.append((shard.index, layout.index_bytes(shard.documents)))
@@ -109,7 +109,7 @@ def sizes_of(shard: ShardEntry, layout: Layout) -> list[tuple[str, int]]:
 
 
 def refuse_other_files(folder: Path, *, known: Container[str], known_folder: str | None = None) -> None:
-    """Raise if the folder holds a name that is not known, or a folder that is not `known_folder`."""
+    """Raise if the folder holds a file that is not in `known`, or a folder other than `known_folder`."""
     others = sorted(
         entry.name
         for entry in folder.iterdir()
@@ -122,27 +122,27 @@ def refuse_other_files(folder: Path, *, known: Container[str], known_folder: str
 
 
 def remove(folder: Path, files: Iterable[str]) -> None:
-    """Remove those of the files that are there; of a link, the link and not what it leads to."""
+    """Remove those of the files that exist. A link is removed, not its target."""
     for file in files:
         (folder / file).unlink(missing_ok=True)
 
 
 def remove_parts(folder: Path) -> None:
-    """Remove the job of an executor."""
+    """Remove the work folder of an executor."""
     parts = folder / PARTS_FOLDER
     if is_folder(parts):
         LocalWorkFolder(parts).remove()
 
 
 def tidy(folder: Path, names: OwnNames) -> None:
-    """Remove what was needed only until the shards were finished."""
+    """Remove the files that only an unfinished run needs."""
     remove_parts(folder)
     remove(folder, [*RUN_FILES, *names.leftovers(folder)])
     flush_folder(folder)
 
 
 def is_folder(path: Path) -> bool:
-    """Whether it is a folder itself; a link to one is not."""
+    """Whether it is a folder; False for a link to a folder."""
     try:
         return stat.S_ISDIR(os.lstat(path).st_mode)
     except FileNotFoundError:

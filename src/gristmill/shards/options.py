@@ -1,4 +1,4 @@
-"""The options of `encode_corpus` that decide the bytes it writes, spelled here and nowhere else."""
+"""The options of `encode_corpus` that decide the bytes it writes, defined in this one place."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from gristmill.encode.special_rules import NONE, Specials
 
 
 class EncodeOptions(ReadOptions, total=False):
-    """What `encode_corpus` takes beside the corpus, the tokenizer and how to run; `ReadOptions` are among it.
+    """The options of `encode_corpus` that decide which bytes it writes. They include `ReadOptions`.
 
     format: gristmill (read by `Shards`), nanogpt, llmc, megatron, npy, parquet or datatrove.
-    end_of_text: the special token that marks documents, by name or id. "auto": <|endoftext|> or the like; None: none.
-    end_of_text_position: "after" or "before" each document. Default: what the format's own tools do.
+    end_of_text: the special token that separates documents, by name or id. "auto": <|endoftext|> or a similar token;
+        None: no separator.
+    end_of_text_position: "after" or "before" each document. Default: the convention of the format.
     allowed_special: special tokens that become ids where a document spells them out. Default: they are plain text.
-    dtype: of the ids; default: uint16 where that holds them all, otherwise uint32. Only for gristmill, npy, parquet.
-    shard_tokens: ids per file. Default: 100 million; one file, whatever its size, for nanogpt and megatron.
-    tokens_column: the name of the column of ids; only for parquet. Default: "tokens".
-    val_fraction, seed: this share of the documents goes into the split "val", chosen by a hash of the seed and of how
-        a document begins (its first 64 KiB): the same ones however files are named, ordered or added.
+    dtype: type of the ids. Default: uint16 if all ids fit, otherwise uint32. Only for gristmill, npy, parquet.
+    shard_tokens: ids per file. Default: 100 million; for nanogpt and megatron, a single file of any size.
+    tokens_column: name of the column of ids; only for parquet. Default: "tokens".
+    val_fraction, seed: the share of the documents that goes to the split "val". The choice depends on a hash of the
+        seed and of the first 64 KiB of a document, so it does not change when files are renamed, reordered or added.
     """
 
     format: str

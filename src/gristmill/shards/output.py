@@ -1,4 +1,4 @@
-"""What a run writes: the ids of every split, and the position in the corpus up to which they are written."""
+"""Output of a run: the ids of every split, and the position in the corpus up to which they are written."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gristmill.shards.writer import SplitWriter
 
 
 class Output:
-    """The writers of all splits, from where an earlier run has left them. Use it in a `with` block."""
+    """The writers of all splits, resumed at the state of an earlier run. Use it in a `with` block."""
 
     def __init__(self, plan: Plan, folder: Folder) -> None:
         self.position, states = read_state(folder.state, folder.path)
         for state in states.values():
             check_shards(folder.path, state.shards, plan.layout)
         self.source_bytes = 0  # of the texts written by this run
-        self.input_bytes = 0  # of the input under way that were read, as it lies on the disk
+        self.input_bytes = 0  # read of the current input, compressed if it is
         self._writers = {
             split: SplitWriter(
                 folder.path,
@@ -42,30 +42,30 @@ class Output:
 
     @property
     def num_tokens(self) -> int:
-        """The tokens of all splits, those of earlier runs among them."""
+        """Number of tokens in all splits, including earlier runs."""
         return sum(writer.num_tokens for writer in self._writers.values())
 
     @property
     def num_new_tokens(self) -> int:
-        """The tokens of this run."""
+        """Number of tokens written by this run."""
         return self.num_tokens - self._tokens_before
 
     @property
     def num_documents(self) -> int:
-        """The documents of all splits, those of earlier runs among them."""
+        """Number of documents in all splits, including earlier runs."""
         return sum(writer.num_documents for writer in self._writers.values())
 
     @property
     def num_shards(self) -> int:
-        """The shards that are complete."""
+        """Number of complete shards."""
         return sum(writer.num_published for writer in self._writers.values())
 
     def note_skipped(self, index: int, error: Exception) -> None:
-        """Record that an input was left out, and why."""
+        """Record that an input was skipped, and why."""
         self.position.skipped[index] = str(error)
 
     def write(self, done: EncodedJob) -> None:
-        """Add the ids of a job, which must follow those written before."""
+        """Append the ids of a job. Jobs must come in order."""
         for encoded in done.encoded:
             self._write_batch(encoded)
         self.position.index, self.position.mark = done.job.index, done.job.end
@@ -83,17 +83,17 @@ class Output:
         self._writers[split].write(ids.ids, ids.ends, source_bytes=ids.source_bytes)
 
     def checkpoint(self) -> Checkpoint:
-        """Make all that is written safe, and return what is needed to resume from here."""
+        """Flush everything to the disk, and return what a later run needs to resume from here."""
         splits = {split: writer.checkpoint() for split, writer in self._writers.items()}
         parts = {name: size for writer in self._writers.values() for name, size in writer.part_sizes().items()}
         shards = {split: writer.shards for split, writer in self._writers.items()}
         return Checkpoint({"position": self.position.to_json(), "splits": splits}, parts, shards)
 
     def forget_outdated(self) -> None:
-        """Remove files that only an earlier checkpoint needed; call it when a later one is safe."""
+        """Remove files that only an earlier checkpoint needed. Call it when a later checkpoint is on the disk."""
         for writer in self._writers.values():
             writer.forget_outdated()
 
     def finish(self) -> dict[str, Split]:
-        """Publish what is left, and return the splits."""
+        """Publish the remaining tokens, and return the splits."""
         return {split: writer.finish() for split, writer in self._writers.items()}

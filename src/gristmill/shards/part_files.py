@@ -1,11 +1,12 @@
-"""Files of a part: what one task has encoded, for the tasks that make shards of it.
+"""Files of a part: the output of one encode task, which other tasks assemble into shards.
 
 A part has up to five files: the ids and the document ends of each split, and the ids of a document that began in an
-earlier part ("head"), whose split only that part knows. After its data, a file has the XXH64 of every MiB of them. So a
-task that reads a stretch of a file checks that stretch, and no more than that.
+earlier part ("head"), whose split only that part knows. After its data, a file has the XXH64 of each MiB of the data,
+so a task that reads a range of a file verifies only that range.
 
-Nobody waits until these files are on the disk, which would take a quarter of the time of a job: after a power failure,
-the checksums show what is missing, and those parts are encoded again. Shards are flushed before a manifest names them.
+Tasks do not wait until these files are on the disk, which would take a quarter of the time of a job: after a power
+failure, the checksums show which parts are damaged, and those are encoded again. Shards are flushed before a manifest
+names them.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from gristmill.executors.work_folder import DamagedPartError, FileEntry, LocalWo
 from gristmill.shards.disk import sync_data
 
 BLOCK_BYTES = 1 << 20
-# How much is written before the disk begins to write it, as in `writer.py`.
+# Bytes between two flushes, as in `writer.py`.
 FLUSHED_BYTES = 8 << 20
 SUM = np.dtype("<u8")
 
 
 class CheckedFile(io.RawIOBase):
-    """Writes to a file of a folder, with the checksum and the size of what was written so far.
+    """Writes to a file of a folder, and keeps the checksum and the size of the data written so far.
 
-    On a disk of this machine, a thread flushes the file meanwhile: little is left to wait for in the end.
+    On a local disk, a thread flushes the file meanwhile, so that little is left to flush at the end.
     """
 
     def __init__(self, folder: WorkFolder, file: BinaryIO) -> None:
@@ -67,16 +68,16 @@ class CheckedFile(io.RawIOBase):
         return len(view)
 
     def close(self) -> None:
-        """End the thread; an error of the disk that nobody has seen yet is raised. The file itself stays open."""
+        """Stop the thread, and raise a disk error that has not been raised yet. The file itself stays open."""
         if not self.closed:
             super().close()
             try:
-                self._check_flush()  # first: the thread leaves undone what it has not begun
+                self._check_flush()  # first, because closing drops a flush that has not started
             finally:
                 self._flusher.close()
 
     def hexdigest(self) -> str:
-        """The XXH64 of all that was written, 16 hexadecimal digits."""
+        """Return the XXH64 of all data written, 16 hexadecimal digits."""
         return self._digest.hexdigest()
 
     def _check_flush(self) -> None:
@@ -87,13 +88,13 @@ class CheckedFile(io.RawIOBase):
 
 @contextlib.contextmanager
 def create_checked(folder: WorkFolder, name: str) -> Iterator[CheckedFile]:
-    """A file to write to, which is there under its name, on the disk, once the block has ended without an error."""
+    """Open a file for writing. It appears under its name, flushed to the disk, when the block ends without an error."""
     with folder.create(name) as file, contextlib.closing(CheckedFile(folder, file)) as checked:
         yield checked
 
 
 class _Stream:
-    """A file of a part as it is written. Its checksum is that of the checksums of its blocks."""
+    """A file of a part that is being written. Its checksum is the checksum of its block checksums."""
 
     def __init__(self, name: str, file: BinaryIO) -> None:
         self._name, self._file = name, file
@@ -126,13 +127,13 @@ class _Stream:
 
 
 class PartWriter:
-    """Writes the files of a part; those that stay empty are not made. Use it in a `with` block."""
+    """Writes the files of a part, except empty ones. Use it in a `with` block."""
 
     def __init__(self, folder: WorkFolder, task: str) -> None:
         self._folder, self._task = folder, task
         self._stack = ExitStack()
         self._streams: dict[str, _Stream] = {}
-        self.files: tuple[FileEntry, ...] = ()  # once `finish` was called
+        self.files: tuple[FileEntry, ...] = ()  # set by `finish`
 
     def __enter__(self) -> PartWriter:
         return self
@@ -143,7 +144,7 @@ class PartWriter:
         self._stack.__exit__(kind, error, trace)
 
     def write(self, stream: str, data: memoryview) -> None:
-        """Add to one of the files, such as "train.ids"."""
+        """Append to one of the files, such as "train.ids"."""
         if not data:
             return
         if stream not in self._streams:
@@ -153,12 +154,12 @@ class PartWriter:
         self._streams[stream].write(data)
 
     def finish(self) -> None:
-        """Add the checksums; the files are there once the block has ended."""
+        """Append the checksums. The files appear when the block ends."""
         self.files = tuple(stream.finish() for stream in self._streams.values())
 
 
 def file_name(task: str, stream: str) -> str:
-    """The name of a file of a part.
+    """Return the name of a file of a part.
 
     >>> file_name("encode-00007", "train.ids")
     'encode-00007.train.ids'
@@ -169,9 +170,9 @@ def file_name(task: str, stream: str) -> str:
 def read_stretch(
     folder: WorkFolder, task: str, stream: str, *, begin: int, end: int, num_bytes: int
 ) -> Iterator[memoryview]:
-    """Bytes `begin` to `end` of the `num_bytes` of data of a file, in blocks; DamagedPartError where they are not.
+    """Yield bytes `begin` to `end` of the `num_bytes` of data of a file, in verified blocks.
 
-    Nothing is given that is not what the task has written. The next block takes the place of the one before.
+    Raises DamagedPartError if the file is missing or a checksum does not match. Each block overwrites the previous one.
     """
     if begin >= end:
         return
@@ -182,7 +183,7 @@ def read_stretch(
         to = min(last * BLOCK_BYTES, num_bytes)
         with folder.as_local_file(name, first * BLOCK_BYTES, to) as local, local.path.open("rb", buffering=0) as file:
             file.seek(local.begin)
-            buffer = memoryview(bytearray(min(BLOCK_BYTES, to - first * BLOCK_BYTES)))  # once: new memory is slow
+            buffer = memoryview(bytearray(min(BLOCK_BYTES, to - first * BLOCK_BYTES)))  # one buffer: new memory is slow
             for number, expected in zip(range(first, last), sums.tolist(), strict=True):
                 at = number * BLOCK_BYTES
                 block = buffer[: min(BLOCK_BYTES, to - at)]

@@ -1,4 +1,4 @@
-"""The place where shards are written: a folder of its own, which one process at a time has locked."""
+"""The output folder: checking that it can be written to, and locking it for one process at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["check_place", "create_and_lock", "lock_file"]
 
 
 def check_place(out: Path) -> None:
-    """Raise unless `out` is a folder that can be written to, or can be made."""
+    """Raise unless `out` is a writable folder, or can be created."""
     try:
         status = os.lstat(out)
     except FileNotFoundError:
@@ -23,8 +23,10 @@ def check_place(out: Path) -> None:
             raise PermissionError(errno.EACCES, "No permission to write in this folder", str(out.parent)) from None
         return
     if stat.S_ISLNK(status.st_mode):
-        raise FileExistsError(errno.EEXIST, "Is a symbolic link, which is not followed. Pass a folder", str(out))
+        raise FileExistsError(
+            errno.EEXIST, "The output folder is a symbolic link, which is not followed. Pass a folder", str(out)
+        )
     if not stat.S_ISDIR(status.st_mode):
-        raise NotADirectoryError(errno.ENOTDIR, "Is a file. Pass the name of a folder", str(out))
+        raise NotADirectoryError(errno.ENOTDIR, "The output path is a file. Pass the path of a folder", str(out))
     if not os.access(out, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, "No permission to write in this folder", str(out))

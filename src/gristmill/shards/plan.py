@@ -1,4 +1,4 @@
-"""What `encode_corpus` is to do: its arguments, checked, and what is written down of them."""
+"""Plan of a run: the checked arguments of `encode_corpus`, and the part of them that is recorded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from gristmill.shards.request import Request
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do, every argument checked."""
+    """The checked arguments of a run."""
 
     source: Source
     tokenizer: Tokenizer
@@ -56,13 +56,13 @@ class Plan:
         num_threads: int | None,
         options: EncodeOptions,
     ) -> Plan:
-        """What to do with these arguments of `encode_corpus`."""
+        """Check the arguments of `encode_corpus` and return the plan."""
         tokenizer = as_tokenizer(tokenizer)
         if not check_path(out, "out"):
-            raise OptionError("out is empty. Pass the name of the folder to write.")
+            raise OptionError("out is empty. Pass the path of the output folder.")
         if isinstance(corpus, Words):
             raise TypeError(
-                "corpus is a Words: it holds distinct pieces and their counts, not documents. "
+                "corpus is a Words object, which holds distinct pieces and their counts, not documents. "
                 "Pass the corpus that they were counted from."
             )
         given: EncodeOptions = {**DEFAULTS, **options}
@@ -117,12 +117,12 @@ class Plan:
 
     @property
     def splits(self) -> list[str]:
-        """The names of the splits."""
+        """Names of the splits."""
         return ["train", "val"] if self.val_fraction else ["train"]
 
 
 def _check_reading(options: EncodeOptions, end_of_text: EndOfText | None) -> Reading:
-    """The options for reading among all options; the end-of-text token separates documents unless told otherwise."""
+    """Return the read options among all options. By default, the end-of-text token separates documents."""
     reading = {name: value for name, value in options.items() if name not in DEFAULTS}
     known = [*DEFAULTS, *Reading().options()]
     for name in reading:
@@ -136,7 +136,7 @@ def _check_reading(options: EncodeOptions, end_of_text: EndOfText | None) -> Rea
 
 
 def _without_own_files(source: Source, out: str | os.PathLike[str]) -> Source:
-    """The corpus without what an earlier run has written, where the output folder lies in a folder of the corpus."""
+    """Exclude the files of an earlier run from the corpus, if the output folder is inside a folder of the corpus."""
     written = (MANIFEST_FILE, REQUEST_FILE, REPLACED_FILE)
     if not isinstance(source, FoundFiles) or not any((Path(out) / file).exists() for file in written):
         return source
@@ -147,7 +147,7 @@ def _without_own_files(source: Source, out: str | os.PathLike[str]) -> Source:
 
 def _not_none(name: str, value: Any) -> Any:
     if value is None:
-        raise OptionError(f"{name}=None is not a number. Pass an int: a resumed run needs the same one.")
+        raise OptionError(f"{name} must be an int, got None. A resumed run needs the same value.")
     return value
 
 
@@ -156,21 +156,21 @@ def _check_shard_tokens(shard_tokens: Any, layout: Layout) -> int | None:
         return layout.shard_tokens
     number = check_whole_number("shard_tokens", shard_tokens)
     if layout.shard_tokens is None:
-        raise OptionError(f"shard_tokens={number}, but {layout.name} has one file for each split. Leave it out.")
+        raise OptionError(f"shard_tokens={number} does not apply: {layout.name} has one file per split. Leave it out.")
     if number < 1:
-        raise OptionError(f"shard_tokens={number} is too small. Pass shard_tokens >= 1.")
+        raise OptionError(f"shard_tokens must be >= 1, got {number}.")
     layout.check_num_tokens(number)
     return number
 
 
 def _check_column(layout: Layout, column: Any) -> tuple[Layout, str | None]:
-    """The layout with this column, and the name to record: None for the usual one, and for layouts without columns."""
+    """Return the layout with this column, and the name to record; None for the default and layouts without columns."""
     if column is None:
         return layout, None
     if not isinstance(column, str):
         raise OptionError(f"tokens_column={column!r} is a {type(column).__name__}. Pass a str such as 'input_ids'.")
     if not column or not column.isprintable():
-        raise OptionError(f"tokens_column={column!r} is no name of a column. Pass one such as 'input_ids'.")
+        raise OptionError(f"tokens_column={column!r} is not a valid column name. Pass a name such as 'input_ids'.")
     return layout.with_tokens_column(column), None if column == COLUMN else column
 
 
@@ -178,7 +178,7 @@ def _check_fraction(fraction: Any) -> float:
     if isinstance(fraction, bool) or not isinstance(fraction, int | float | np.floating):
         raise OptionError(f"val_fraction={fraction!r} is a {type(fraction).__name__}. Pass a number.")
     if not 0 <= fraction < 1:
-        raise OptionError(f"val_fraction={fraction} is out of range. Pass 0 for no validation split, or less than 1.")
+        raise OptionError(f"val_fraction must be >= 0 and < 1, got {fraction}. Pass 0 for no validation split.")
     return float(fraction)
 
 
@@ -188,14 +188,14 @@ def _check_width(dtype: DTypeLike | None, layout: Layout, vocab_size: int) -> np
         return natural
     kind = check_dtype(dtype, vocab_size)
     if kind.name not in ("uint16", "uint32", natural.name):
-        raise OptionError(f"dtype={kind} is not one of token files. Pass 'uint16' or 'uint32', or leave it out.")
+        raise OptionError(f"dtype={kind} is not supported for token files. Pass 'uint16' or 'uint32', or leave it out.")
     if kind != natural and not layout.any_width:
-        raise OptionError(f"dtype={kind}, but {layout.name} files of this vocabulary are {natural}. Leave it out.")
+        raise OptionError(f"dtype={kind} does not apply: {layout.name} files of it are {natural}. Leave it out.")
     return kind.newbyteorder("<")
 
 
 def _command(source: Source, given: EncodeOptions, recorded: dict[str, Any]) -> str:
-    """The command line that makes the same files in a folder, with the tokenizer that lies in it."""
+    """Return the command line that makes the same files, run in the folder with its tokenizer."""
     names: Sequence[str] = source.paths if isinstance(source, FoundFiles) else ["DOCUMENTS"]
     words = ["gristmill", "encode", *names, "-t", TOKENIZER_FILE]
     dtype = given["dtype"]

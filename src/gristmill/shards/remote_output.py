@@ -1,8 +1,8 @@
-"""A folder of shards at a URL, such as `s3://bucket/shards`, as `folder.py` has one of this machine.
+"""A folder of shards at a URL, such as `s3://bucket/shards`: the counterpart of `folder.py`.
 
-The tasks of an executor write to it, and the manifest goes last. Object stores have neither locks nor a way to exchange
-folders: of two runs at once one may undo what the other does, and `overwrite` removes the old shards first. Meanwhile
-their manifest is called `.replaced.json`, so that a later run knows whose files they are.
+The tasks of an executor write to it, and the manifest is written last. Object stores have no locks and cannot swap
+folders: two runs at once may undo each other's work, and `overwrite` removes the old shards first. While it does, their
+manifest is named `.replaced.json`, so that a later run knows which files they are.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from gristmill.shards.tokenizer_changes import explain_tokenizer
 
 
 class RemoteFolder:
-    """A folder at a URL that shards are written to. What it offers is what `Folder` offers to a run in parts."""
+    """A folder at a URL that shards are written to, with the methods of `Folder` that a run in parts needs."""
 
     def __init__(self, out: str, request: Request, *, overwrite: bool, tokenizer: Tokenizer) -> None:
         self.location = out.rstrip("/")
@@ -49,27 +49,27 @@ class RemoteFolder:
 
     @property
     def name(self) -> str:
-        """The last part of the URL."""
+        """Last component of the URL."""
         return self.location.rpartition("/")[2]
 
     @property
     def has_parts(self) -> bool:
-        """Whether an executor has begun the shards."""
+        """Whether an executor has started the shards."""
         return self._parts.size(JOB_FILE) is not None
 
     def refuse_state(self) -> None:
-        """Nothing: only executors write to URLs."""
+        """Do nothing: only executors write to URLs."""
 
     def __enter__(self) -> RemoteFolder:
         manifest = self._read_manifest(MANIFEST_FILE)
         if manifest is not None and not self._overwrite:
             self.finished = self._checked(manifest)
-            if self.has_parts:  # of a run that was killed right after it had finished
+            if self.has_parts:  # of a run that was killed right after it finished
                 self._parts.remove()
             return self
         if manifest is not None:
             self._folder.write(REPLACED_FILE, manifest.to_json())
-            self._folder.discard(MANIFEST_FILE)  # first: without it, nobody takes the rest for shards
+            self._folder.discard(MANIFEST_FILE)  # first: without it, no reader takes the rest for shards
         self._remove_replaced()
         if not self.has_parts:
             self._refuse_other_files()
@@ -79,10 +79,10 @@ class RemoteFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing: what was finished of the parts stays for a later run."""
+        """Do nothing: finished parts stay for a later run."""
 
     def save_tokenizer(self, layout: Layout) -> None:
-        """Write the tokenizer, and what the tools of the layout want to know of it."""
+        """Write the tokenizer and the extra files of the layout."""
         with tempfile.TemporaryDirectory() as folder:
             self._tokenizer.save(Path(folder) / TOKENIZER_FILE)
             self._folder.write(TOKENIZER_FILE, (Path(folder) / TOKENIZER_FILE).read_bytes())
@@ -90,7 +90,7 @@ class RemoteFolder:
             self._folder.write(name, layout.extra_file(name, self._tokenizer.vocab, self._tokenizer.vocab_size))
 
     def finish(self, manifest: Manifest) -> None:
-        """Declare the shards complete."""
+        """Publish the manifest, which makes the shards complete."""
         self._folder.write(MANIFEST_FILE, manifest.to_json())
 
     def _read_manifest(self, name: str) -> Manifest | None:
@@ -108,7 +108,7 @@ class RemoteFolder:
         return manifest
 
     def _remove_replaced(self) -> None:
-        """Remove the shards that new ones replace, of this run or of one that was killed before it had done so."""
+        """Remove the shards that this run, or one that was killed while it removed them, replaces."""
         replaced = self._read_manifest(REPLACED_FILE)
         if replaced is None:
             return
@@ -117,13 +117,13 @@ class RemoteFolder:
         self._folder.discard(REPLACED_FILE)
 
     def _checked(self, manifest: Manifest) -> Manifest:
-        """The manifest that is there, if it answers the request and its shards are there too."""
+        """Return the manifest in the folder if it matches the request and its shards exist; otherwise raise."""
         found = differences(request_of_manifest(manifest), self.request.to_json(), self._explain_tokenizer)
         if found:
             raise ShardsMismatchError(
                 errno.EEXIST,
                 f"The folder holds finished shards made with other options or inputs: {'; '.join(found)}. Pass another "
-                f"folder, or overwrite=True to replace them",
+                f"folder, or overwrite=True to replace the shards",
                 self.location,
             )
         shards = (shard for split in manifest.splits.values() for shard in split.shards)
@@ -137,7 +137,7 @@ class RemoteFolder:
         return manifest
 
     def _explain_tokenizer(self, fingerprint: str) -> str:
-        """How the tokenizer of the shards differs from the one passed."""
+        """Describe how the tokenizer of the shards differs from the one passed."""
         try:
             with self._folder.as_local_file(TOKENIZER_FILE) as local:
                 return explain_tokenizer(local.path, fingerprint, now=self._tokenizer)
@@ -160,7 +160,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def check_place(out: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """A path or URL; the path for a URL of this machine.
+    """Return the path or URL; the path for a file:// URL.
 
     >>> check_place("file:///data/shards"), check_place("s3://bucket/shards")
     ('/data/shards', 's3://bucket/shards')
@@ -170,23 +170,23 @@ def check_place(out: str | os.PathLike[str]) -> str | os.PathLike[str]:
     path = out.removeprefix("file://").removeprefix("local://")
     if _SCHEME.match(path) and not is_url(path):
         raise OptionError(
-            f"out={out!r} is not a URL: it ends after '://' or holds a space. Pass a folder, or a URL "
+            f"out={out!r} is not a valid URL: it ends after '://' or contains a space. Pass a folder, or a URL "
             f"such as 's3://bucket/shards'."
         )
     return path
 
 
 def is_remote(out: str | os.PathLike[str]) -> bool:
-    """Whether a place is a URL."""
+    """Whether `out` is a URL."""
     return isinstance(out, str) and is_url(out)
 
 
 def open_folder(out: str | os.PathLike[str], request: Request, *, overwrite: bool, tokenizer: Tokenizer) -> AnyFolder:
-    """The folder of shards at a path or URL."""
+    """Return the folder of shards at a path or URL."""
     kind = RemoteFolder if is_remote(out) else Folder
     return kind(os.fspath(out), request, overwrite=overwrite, tokenizer=tokenizer)
 
 
 def shown_place(out: str | os.PathLike[str]) -> str:
-    """The path or URL of a folder of shards as a run gives it to its caller."""
+    """Return the path or URL of a folder of shards for the result of a run."""
     return os.fspath(out) if is_remote(out) else str(Path(out))

@@ -1,7 +1,7 @@
-"""What was asked of `encode_corpus`: all that decides the bytes it writes, and nothing else.
+"""Request of a run: everything that decides the bytes `encode_corpus` writes, and nothing else.
 
-It stands in the manifest of finished shards and in .request.json of unfinished ones. A run resumes what is there only
-if it was asked for the same.
+It is stored in the manifest of finished shards and in .request.json of unfinished ones. A run resumes unfinished shards
+only if their request is the same.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class Request:
     vocab_size: int
     tokenizer_fingerprint: str
     end_of_text: EndOfText | None
-    inputs: tuple[InputEntry, ...] | None  # None for documents that came from an iterable, which nobody can compare
+    inputs: tuple[InputEntry, ...] | None  # None for an iterable of documents, which cannot be compared
     options: dict[str, Any]
     command: str
 
     def to_json(self) -> dict[str, Any]:
-        """What `differences` compares."""
+        """Return the fields that `differences` compares."""
         return dataclasses.asdict(self)
 
     def manifest(self, splits: dict[str, Split], *, skipped: Mapping[int, str], num_nulls: int) -> Manifest:
-        """The manifest of what was made of it."""
+        """Return the manifest of the finished shards."""
         return Manifest(
             layout=self.layout,
             dtype=self.dtype,
@@ -53,7 +53,7 @@ class Request:
 
 
 def request_of_manifest(manifest: Manifest) -> dict[str, Any]:
-    """The request that `manifest` answers, as `Request.to_json` gives it."""
+    """Return the request that produced `manifest`, in the form of `Request.to_json`."""
     fields = {field.name for field in dataclasses.fields(Request)}
     request = {key: value for key, value in dataclasses.asdict(manifest).items() if key in fields}
     request["inputs"] = [dict(entry, skipped=None) for entry in request["inputs"]] or None
@@ -63,9 +63,9 @@ def request_of_manifest(manifest: Manifest) -> dict[str, Any]:
 def differences(
     there: Mapping[str, Any], asked: Mapping[str, Any], explain_tokenizer: Callable[[str], str] | None = None
 ) -> list[str]:
-    """What is not the same in two requests, in words; empty if they are the same.
+    """Describe how two requests differ; an empty list if they are the same.
 
-    explain_tokenizer: what differs from the tokenizer with the fingerprint it is given.
+    explain_tokenizer: describes how the tokenizer differs from the one with the given fingerprint.
 
     >>> differences({"dtype": "uint16", "options": {"seed": 0}}, {"dtype": "uint16", "options": {"seed": 1}})
     ['seed was 0 and is now 1']
@@ -73,7 +73,7 @@ def differences(
     found = []
     if there.get("tokenizer_fingerprint") != asked.get("tokenizer_fingerprint"):
         why = "" if explain_tokenizer is None else explain_tokenizer(str(there.get("tokenizer_fingerprint")))
-        found.append(f"the tokenizer is another one{f' ({why})' * bool(why)}")
+        found.append(f"the tokenizer is different{f' ({why})' * bool(why)}")
     for name in ("layout", "dtype"):
         if there.get(name) != asked.get(name):
             found.append(f"{name} was {there.get(name)} and is now {asked.get(name)}")
@@ -82,7 +82,7 @@ def differences(
             f"the end-of-text token was {_end_of_text(there.get('end_of_text'))} "
             f"and is now {_end_of_text(asked.get('end_of_text'))}"
         )
-    # An option that one of the two versions of Gristmill did not have was what its default is.
+    # An option that one of the two versions of Gristmill did not have counts as its default.
     usual = {**DEFAULTS, **dataclasses.asdict(Reading())}
     before, now = dict(there.get("options") or {}), dict(asked.get("options") or {})
     for name in [*now, *(name for name in before if name not in now)]:
@@ -96,29 +96,29 @@ def _end_of_text(value: Mapping[str, Any] | None) -> str:
     return "none" if value is None else f"{value['token']!r} (id {value['id']}) {value['position']} each document"
 
 
-def _input_differences(there: Any, asked: Any) -> list[str]:
-    if there is None or asked is None:
-        return [] if there is asked else ["the corpus was an iterable of documents then or is one now"]
-    before, now = {entry["path"]: entry for entry in there}, {entry["path"]: entry for entry in asked}
+def _input_differences(recorded: Any, asked: Any) -> list[str]:
+    if recorded is None or asked is None:
+        return [] if recorded is asked else ["one corpus is an iterable of documents, the other is not"]
+    before, now = {entry["path"]: entry for entry in recorded}, {entry["path"]: entry for entry in asked}
     for path in before:
         if path not in now:
             return [f"the input {shown(path)} is no longer among the {len(asked):,} inputs"]
     for path, entry in now.items():
         if path not in before:
-            return [f"the input {shown(path)} is new (there were {len(there):,}, there are {len(asked):,})"]
+            return [f"the input {shown(path)} is new (it was not among the {len(recorded):,} earlier inputs)"]
         if changed := _changes(before[path], entry):
             return [f"the input {shown(path)} has changed: {changed}"]
-    if [entry["path"] for entry in there] != [entry["path"] for entry in asked]:
-        return ["the inputs come in another order, or another number of times"]
+    if [entry["path"] for entry in recorded] != [entry["path"] for entry in asked]:
+        return ["the order of the inputs has changed, or an input is given another number of times"]
     return []
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     for key, name in (("bytes", "bytes"), ("format", "format"), ("compression", "compression")):
         if before[key] != now[key]:
-            return f"{name} {before[key]!r} then, {now[key]!r} now"
+            return f"{name} was {before[key]!r} and is now {now[key]!r}"
     if before["samples"] != now["samples"]:
-        return "other content of the same size"
+        return "same size, different content"
     if before["modified_ns"] != now["modified_ns"]:
-        return "it was written to since"
+        return "it was modified since"
     return ""

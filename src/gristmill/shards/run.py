@@ -1,4 +1,4 @@
-"""`encode_corpus`: a corpus of any size -> token shards, in bounded memory; an interrupted run resumes."""
+"""`encode_corpus`: encode a corpus of any size into token shards, in bounded memory. An interrupted run resumes."""
 
 from __future__ import annotations
 
@@ -38,39 +38,64 @@ CHECKPOINT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class EncodeRun:
-    """What `encode_corpus` did: the manifest it wrote, and the figures of this run. `shards()` opens what it made."""
+    """Result of `encode_corpus`: the manifest it wrote and the measurements of this run.
 
-    location: str  # of the shards: a path or URL
+    Attributes:
+        location: Path or URL of the shards.
+        manifest: Contents of manifest.json.
+        profile: Time and throughput per stage. None if the shards were complete before the call.
+        resumed: Whether this run continued an interrupted one.
+
+    Examples:
+        >>> import tempfile
+        >>> from gristmill import Tokenizer
+        >>> tok = Tokenizer([(b"a", b"a")], special_tokens=["<|endoftext|>"])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run = encode_corpus(["aab", "b"], tok, out=folder, progress=None)
+        ...     run.num_documents, run.num_tokens, run.shards().decode(0)
+        (2, 5, 'aab')
+    """
+
+    location: str
     manifest: Manifest
-    profile: Profile | None  # None: the shards were there already, made from the same inputs in the same way
-    resumed: bool  # a run that was killed or failed had begun them
+    profile: Profile | None
+    resumed: bool
 
     @property
     def folder(self) -> Path:
-        """The folder of the shards; OptionError for shards at a URL, which have none on this machine."""
+        """The folder of the shards. Raises `OptionError` if they are at a URL."""
         if is_remote(self.location):
             raise OptionError(
-                f"The shards are at {self.location}, not in a folder of this machine. Its `location` has the URL."
+                f"The shards are at the URL {self.location}, not in a local folder. Use `location` instead of `folder`."
             )
         return Path(self.location)
 
     @property
     def num_documents(self) -> int:
-        """Of all splits."""
+        """Number of documents in all splits."""
         return sum(split.documents for split in self.manifest.splits.values())
 
     @property
     def num_tokens(self) -> int:
-        """Of all splits, end-of-text ids among them."""
+        """Number of tokens in all splits, including end-of-text ids."""
         return sum(split.tokens for split in self.manifest.splits.values())
 
     @property
     def source_bytes(self) -> int:
-        """Of the texts of all splits."""
+        """Size of the texts of all splits, in bytes."""
         return sum(split.source_bytes for split in self.manifest.splits.values())
 
     def shards(self, split: str = "train") -> Shards:
-        """The shards of a split, opened."""
+        """Return the shards of a split, opened.
+
+        Args:
+            split: "train" or "val".
+
+        Raises:
+            OptionError: The folder has no split with this name.
+            ShardsFormatError: The shards are in a format that `Shards` does not read (parquet).
+            InputChangedError: Another process is replacing the shards.
+        """
         return Shards(self.location, split=split)
 
     def __repr__(self) -> str:
@@ -107,22 +132,39 @@ def encode_corpus(
     progress: ProgressOption = "auto",
     **options: Unpack[EncodeOptions],
 ) -> EncodeRun:
-    """Encode the documents of `corpus` into token files in the folder `out`, and return what was done.
+    """Encode the documents of `corpus` into token files in the folder `out`.
 
-    The files depend on the corpus, the tokenizer and the options alone, not on the number of threads. Memory stays
-    bounded whatever the size of the corpus. Called again after an interruption, it resumes; called again when all is
-    done, it does nothing; called with another tokenizer, other inputs or other options, it is refused.
+    The files depend only on the corpus, the tokenizer and the options, not on the number of threads. Memory use is
+    bounded for a corpus of any size. Calling the function again after an interruption resumes the run. If the shards
+    are already complete, it does nothing. If the folder holds shards of another tokenizer, corpus or other options, it
+    raises `ShardsMismatchError`.
 
-    corpus: paths, globs, folders, URLs, an iterable of `str` or `bytes` documents, or a table with a text column;
-        `gristmill.corpus` has the whole list.
-    tokenizer: a `Tokenizer`, the path of one, a `tiktoken.Encoding`, or a tokenizer of Hugging Face.
-    out: the folder to write; made if it is not there. Also a URL such as "s3://bucket/shards": tasks write to it, and
-        overwrite removes what is there before the new shards are made.
-    num_threads: threads that encode; default: every core this process may use.
-    executor: who encodes: "local", threads of this process; or an object such as `gm.Processes(num_workers=8)` or
-        `gm.Ray(address="auto")`, whose tasks encode parts of the corpus. The files are the same bytes.
-    overwrite: replace finished shards made with other options or inputs; they stay until the new ones are complete.
-    checkpoint_seconds: how often to save how far the run has come.
+    Args:
+        corpus: Paths, globs, folders, URLs, an iterable of `str` or `bytes` documents, or a table with a text column;
+            see `gristmill.corpus` for the full list.
+        tokenizer: A `Tokenizer`, its path, a `tiktoken.Encoding`, or a Hugging Face tokenizer.
+        out: The output folder; created if missing. A URL such as "s3://bucket/shards" works too: tasks write to it, and
+            `overwrite` removes its contents before the new shards are made.
+        num_threads: Number of encoding threads. Default: all cores this process may use.
+        executor: "local" for threads of this process, or an object such as `gm.Processes(num_workers=8)` or
+            `gm.Ray(address="auto")`, whose tasks encode parts of the corpus. The files are identical.
+        overwrite: Replace finished shards made with other options or inputs. They stay until the new ones are complete.
+        checkpoint_seconds: Seconds between two checkpoints of the run.
+        progress: How to report progress; see `train_tokenizer`.
+        **options: `gristmill.shards.EncodeOptions`, and `gristmill.corpus.ReadOptions` for how files are read.
+
+    Returns:
+        The manifest and the measurements of the run; `EncodeRun.shards` opens the shards.
+
+    Raises:
+        OptionError: An argument or option is unknown or out of range.
+        ShardsMismatchError: `out` holds other shards, or files that are not shards.
+        ShardsFormatError: The unfinished shards in `out` are damaged.
+        CorpusError: The corpus is empty, or an input is damaged.
+        InputChangedError: An input changed while it was read.
+        WorkerError: Tasks of the executor failed repeatedly.
+
+    Examples:
     progress: as in `train_tokenizer`.
     options: `gristmill.shards.EncodeOptions`, and how files are read, `gristmill.corpus.ReadOptions`.
 
@@ -167,7 +209,7 @@ def encode_corpus(
 
 
 def run_of_parts(location: str, done: EncodedParts, clock: Clock) -> EncodeRun:
-    """What a run in parts has done, with a warning if it left out inputs."""
+    """Return the result of a run in parts, and warn if it skipped inputs."""
     skipped = {i: entry.skipped for i, entry in enumerate(done.manifest.inputs) if entry.skipped is not None}
     warn_of_skipped(skipped, len(done.manifest.inputs))
     profile = Profile(
@@ -181,7 +223,7 @@ def run_of_parts(location: str, done: EncodedParts, clock: Clock) -> EncodeRun:
 
 
 def _open_output(plan: Plan, folder: Folder, *, overwrite: bool) -> Output:
-    """What to write to, from where an earlier run has left it; from the beginning if that is damaged and may go."""
+    """Return the output, resumed at the state of an earlier run; a new one if that is damaged and may be replaced."""
     try:
         return Output(plan, folder)
     except ShardsFormatError:
@@ -194,12 +236,12 @@ def _open_output(plan: Plan, folder: Folder, *, overwrite: bool) -> Output:
 def _encode(
     plan: Plan, folder: Folder, output: Output, clock: Clock, interval: float, on_progress: OnProgress | None
 ) -> Manifest:
-    """Read, encode and write all that is left of the corpus. Threads read and encode; the calling one writes."""
+    """Encode the rest of the corpus. Threads read and encode; the calling thread writes."""
     meter = Meter(plan, output, on_progress)
     checkpoints = Checkpoints(folder, output, clock, interval=interval, resumable=plan.request.inputs is not None)
     with closing(encoded_jobs(plan, output.position, clock, output.note_skipped)) as jobs:
         for number, job in enumerate(jobs):
-            if number == 0:  # not sooner: all threads are at work by now
+            if number == 0:  # not earlier: now all threads are busy, so it costs no time
                 folder.save_tokenizer(plan.layout)
             with clock.measure("write"):
                 output.write(job)

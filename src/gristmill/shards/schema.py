@@ -1,8 +1,8 @@
-"""What manifest.json, .request.json and progress.json must look like: every key, its type and its range.
+"""Structure of manifest.json, .request.json and progress.json: every key, its type and its range.
 
-The types are those of msgspec, which checks them natively: a manifest of 100,000 shards in 0.2 s. This
-module is imported when the first such file is read, so that `import gristmill` does not wait for msgspec. Only the
-shape is checked here; `Manifest` and `Folder` check what it means.
+The types are msgspec types, which msgspec checks natively: a manifest of 100,000 shards in 0.2 s. This module is
+imported when the first of these files is read, to keep `import gristmill` fast. It checks only the structure;
+`Manifest` and `Folder` check the meaning.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from gristmill.shards.layouts import LAYOUTS
 
 __all__ = ["check_journal", "check_manifest", "check_progress", "check_request"]
 
-# A name as `os.fsdecode` gives it: bytes that are no UTF-8 are the surrogates from U+DC80 to U+DCFF, and no others.
+# A name as `os.fsdecode` returns it: bytes that are not UTF-8 are the surrogates U+DC80 to U+DCFF, and no others occur.
 _PATH = r"[^\x00\ud800-\udc7f\udd00-\udfff]"
-# Not hidden, and without what separates folders, drives and streams on any system.
+# Not hidden, and without the separators of folders, drives and streams on any system.
 _NAME = r'[^/\\:"<>|?*\x00-\x1f\ud800-\udc7f\udd00-\udfff]'
 
 
@@ -29,7 +29,7 @@ def _matching(pattern: str, expected: str) -> Meta:
     return Meta(pattern=rf"\A(?:{pattern})\Z", description=expected)
 
 
-# The description is what the error says that a value must be.
+# The description tells the user, in the error, which values are valid.
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a whole number from 0 to 2^63 - 1")]
 Nanoseconds = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1, description="a whole number of 64 bits, or null")]
 String = Annotated[str, Meta(description="a text")]
@@ -51,11 +51,11 @@ SplitName = Literal["train", "val"]
 
 
 class _Record(Struct, forbid_unknown_fields=True):
-    """An object with just these keys."""
+    """An object with exactly these keys."""
 
 
 class Shard(_Record):
-    """As `ShardEntry`."""
+    """Structure of `ShardEntry`."""
 
     file: FileName
     tokens: Count
@@ -67,7 +67,7 @@ class Shard(_Record):
 
 
 class Split(_Record):
-    """As `manifest.Split`."""
+    """Structure of `manifest.Split`."""
 
     documents: Count
     tokens: Count
@@ -76,14 +76,14 @@ class Split(_Record):
 
 
 class Splits(_Record):
-    """Those that there are."""
+    """Splits, each optional."""
 
     train: Split | UnsetType = UNSET
     val: Split | UnsetType = UNSET
 
 
 class Input(_Record):
-    """As `InputEntry`."""
+    """Structure of `InputEntry`."""
 
     path: Path
     format: String
@@ -95,7 +95,7 @@ class Input(_Record):
 
 
 class EndOfText(_Record):
-    """As `manifest.EndOfText`."""
+    """Structure of `manifest.EndOfText`."""
 
     id: Count
     token: Utf8
@@ -113,7 +113,7 @@ class _Asked(_Record):
 
 
 class Request(_Asked):
-    """.request.json: as `request.Request`."""
+    """.request.json: structure of `request.Request`."""
 
     inputs: list[Input] | None
 
@@ -128,7 +128,7 @@ class Manifest(_Asked):
 
 
 class SplitState(_Record):
-    """As `state.SplitState.to_json` gives it."""
+    """Structure of the result of `state.SplitState.to_json`."""
 
     part_tokens: Count
     part_documents: Count
@@ -137,14 +137,14 @@ class SplitState(_Record):
 
 
 class SplitStates(_Record):
-    """Those that there are."""
+    """States of splits, each optional."""
 
     train: SplitState | UnsetType = UNSET
     val: SplitState | UnsetType = UNSET
 
 
 class Position(_Record):
-    """As `state.Position.to_json` gives it."""
+    """Structure of the result of `state.Position.to_json`."""
 
     index: Count
     mark: tuple[Count, Count, bool]
@@ -154,14 +154,14 @@ class Position(_Record):
 
 
 class State(_Record):
-    """Where a run can resume."""
+    """The state from which a run can resume."""
 
     position: Position
     splits: SplitStates
 
 
 class JournalMark(_Record):
-    """How much of the journal counts."""
+    """Length and checksum of the valid part of the journal."""
 
     bytes: Count
     sha256: Sha256
@@ -184,27 +184,29 @@ class Journal(_Record):
 
 
 def check_manifest(content: dict[str, Any]) -> None:
-    """Raise `ShardsFormatError` unless `content` has the shape of a manifest, without its head and checksum."""
+    """Raise `ShardsFormatError` unless `content` has the structure of a manifest, without its head and checksum."""
     _check(content, Manifest)
 
 
 def check_request(content: dict[str, Any]) -> None:
-    """Raise `ShardsFormatError` unless `content` has the shape of `Request.to_json`."""
+    """Raise `ShardsFormatError` unless `content` has the structure of `Request.to_json`."""
     _check(content, Request)
 
 
 def check_progress(content: dict[str, Any], *, num_inputs: int) -> None:
-    """Raise `ShardsFormatError` unless `content` is what `Folder.save` writes of a run over `num_inputs` inputs."""
+    """Raise `ShardsFormatError` unless `content` is what `Folder.save` writes for a run over `num_inputs` inputs."""
     _check(content, Progress)
     position = content["state"]["position"]
     if position["index"] >= num_inputs:
         raise ShardsFormatError(f"state.position.index is {position['index']}; it must be below {num_inputs}.")
     if position["mark"][2] and position["open_split"] is None:
-        raise ShardsFormatError("state.position.open_split is null; it must be a split: a document is unfinished.")
+        raise ShardsFormatError(
+            "state.position.open_split is null; it must name a split, because a document is unfinished."
+        )
 
 
 def check_journal(shards: dict[str, list[dict[str, Any]]]) -> None:
-    """Raise `ShardsFormatError` unless these are the shards of splits."""
+    """Raise `ShardsFormatError` unless `shards` has the structure of the journal."""
     _check(shards, Journal)
 
 
@@ -214,7 +216,7 @@ def _check(content: dict[str, Any], kind: type[_Record]) -> None:
     except msgspec.ValidationError as error:
         raise ShardsFormatError(_explain(str(error), content, kind)) from None
     except UnicodeEncodeError:
-        raise ShardsFormatError("a key in it is no text: it holds a lone surrogate.") from None
+        raise ShardsFormatError("a key contains a lone surrogate, which is not valid text.") from None
 
 
 _PLACE = re.compile(r"(.*?)(?: - at `\$(.*)`)?", re.DOTALL)
@@ -223,7 +225,7 @@ _KEY = re.compile(r"Object (?:missing required|contains unknown) field `(.*)`", 
 
 
 def _explain(message: str, content: Any, kind: Any) -> str:
-    """An error of msgspec in our words: what stands where, and what must."""
+    """Turn an error of msgspec into our words: the place, the value there, and which values are valid."""
     what, place = _PLACE.fullmatch(message).groups(default="")  # type: ignore[union-attr]
     value = content
     for step in _STEP.finditer(place):
@@ -243,7 +245,7 @@ def _explain(message: str, content: Any, kind: Any) -> str:
 
 
 def _type_at(kind: Any, name: str | None, number: str | None) -> Any:
-    """The type of a field or item of `kind`."""
+    """Return the type of a field or item of `kind`."""
     kind = _plain(kind)
     if name is not None:
         return get_type_hints(kind, include_extras=True)[name]
@@ -252,13 +254,13 @@ def _type_at(kind: Any, name: str | None, number: str | None) -> Any:
 
 
 def _plain(kind: Any) -> Any:
-    """The type without the alternatives null and unset."""
+    """Return the type without the alternatives null and unset."""
     others = [one for one in get_args(kind) if one not in (type(None), UnsetType)]
     return others[0] if len(others) < len(get_args(kind)) else kind
 
 
 def _expected(kind: Any) -> str:
-    """What a value of this type is, in words."""
+    """Describe the values of this type."""
     kind = _plain(kind)
     for note in getattr(kind, "__metadata__", ()):
         return str(note.description)

@@ -39,17 +39,33 @@ __all__ = ["Shards"]
 class Shards:
     """The documents of a folder of token files, and its tokens as one array.
 
-    The folder is one that `encode_corpus` made, in any format but Parquet, or one of nanoGPT, llm.c, Megatron-LM or
-    datatrove that these programs made themselves. Such a folder has no manifest: what only a manifest states is an
-    error when it is asked for, and `tokenizer=` adds what the tokenizer knows.
+    The folder was made by `encode_corpus` in any format except Parquet, or by nanoGPT, llm.c, Megatron-LM or datatrove.
+    A folder of another program has no manifest: properties that only a manifest can state raise `ShardsFormatError`,
+    and `tokenizer=` supplies what the tokenizer knows.
 
-    Opening reads the manifest and nothing else: a file is mapped when something in it is asked for, so a folder of
-    ten thousand shards opens at once. Pickles as its path, and works in forked and spawned workers. When other shards
-    take the place of those that were opened, reading is an `InputChangedError`, never a mixture of the two.
+    Opening reads only the manifest. A file is mapped on first access, so a folder with ten thousand shards opens at
+    once. A `Shards` object is pickled as its path and works in forked and spawned workers. If the shards are replaced
+    after they were opened, reading raises `InputChangedError`; it never mixes old and new shards.
 
+    Args:
+        folder: The folder of token files.
+        split: "train" or "val".
+        tokenizer: The tokenizer that made the tokens, or its path, for a folder without a manifest. If the files have
+            no index, its end-of-text token separates the documents.
+
+    Raises:
+        ShardsFormatError: The folder is unfinished, damaged or not a folder of shards.
+        OptionError: The folder has no such split, or `tokenizer` did not make the shards.
+
+    Examples:
+        ```python
         shards = gm.Shards("shards/")
-        shards[0], shards.decode(0)               the ids and the text of the first document
-        shards.tokens[1_000_000:1_002_048]        any stretch of tokens: a view of the memory map
+        shards[0], shards.decode(0)  # the ids and the text of the first document
+        shards.tokens[1_000_000:1_002_048]  # a slice of all tokens: a view of the memory map
+        gm.Shards("shards/", split="val")
+        shards.other_split("val")  # the same, of exactly these shards
+        shards.checksums()  # {"train": ["5a3…"], "val": […]}
+        ```
     """
 
     def __init__(
@@ -59,13 +75,9 @@ class Shards:
         split: str = "train",
         tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
     ) -> None:
-        """Open the split of a finished folder; `ShardsFormatError` for one that is unfinished or damaged.
-
-        tokenizer: the one that made the tokens, or its path, for a folder without a manifest. Its end-of-text token
-            is taken to mark documents where files have no index.
-        """
+        """Open one split of a finished folder."""
         self._name = shown(check_path(folder))
-        self._folder = Path(folder).absolute()  # maps are opened later, and a program may go elsewhere meanwhile
+        self._folder = Path(folder).absolute()  # files are opened later, and the working directory may change
         self._split_name = split
         self._manifest, self._edition = _read(self._folder, folder)
         self._given = _given_tokenizer(tokenizer, self._manifest, self._name)
@@ -97,12 +109,12 @@ class Shards:
 
     @property
     def has_manifest(self) -> bool:
-        """Whether Gristmill made the folder; False for one of another program."""
+        """Whether the folder has a manifest. False for folders that another program made."""
         return not isinstance(self._edition, ForeignEdition)
 
     @property
     def manifest(self) -> Manifest:
-        """What manifest.json says; `ShardsFormatError` for a folder that another program made."""
+        """The contents of manifest.json. Raises `ShardsFormatError` for a folder that another program made."""
         if not self.has_manifest:
             raise self._unknown("a manifest")
         return self._manifest
@@ -115,59 +127,59 @@ class Shards:
 
     @property
     def layout(self) -> str:
-        """The format of the token files, one of `gristmill.shards.LAYOUTS`."""
+        """The format of the token files, a key of `gristmill.shards.LAYOUTS`."""
         return self._manifest.layout
 
     @property
     def splits(self) -> list[str]:
-        """The splits of the folder."""
+        """Names of the splits in the folder."""
         return list(self._manifest.splits)
 
     @property
     def vocab_size(self) -> int | None:
-        """The ids are below it; None for a folder without a manifest that was opened without a tokenizer."""
+        """All ids are below this number. None for a folder without a manifest that was opened without a tokenizer."""
         if self._given is not None:
             return self._given.vocab_size
         return self._manifest.vocab_size if self.has_manifest else None
 
     @property
     def tokenizer_fingerprint(self) -> str | None:
-        """The fingerprint of the tokenizer that made the tokens; None where it is not known."""
+        """Fingerprint of the tokenizer that made the tokens; None if unknown."""
         if self._given is not None:
             return self._given.fingerprint
         return self._manifest.tokenizer_fingerprint or None
 
     def checksums(self) -> dict[str, list[str]]:
-        """A checksum of each token file, by split; without a manifest, of 16 stretches of each file."""
+        """Return the checksum of each token file, by split. Without a manifest, it covers 16 samples of each file."""
         return {name: [entry.xxh64 for entry in split.shards] for name, split in self._manifest.splits.items()}
 
     @property
     def split(self) -> str:
-        """Which split this is: "train" or "val"; "test" only in folders of other programs."""
+        """Name of the split: "train" or "val"; "test" only in folders of other programs."""
         return self._split_name
 
     @property
     def num_tokens(self) -> int:
-        """The tokens of all documents, end-of-text ids among them."""
+        """Number of tokens in all documents, including end-of-text ids."""
         return len(self._tokens)
 
     @property
     def source_bytes(self) -> int:
-        """The bytes of the texts before they were encoded: the denominator of bits per byte."""
+        """Size of the texts before encoding, in bytes: the denominator of bits per byte."""
         if not self.has_manifest:
             raise self._unknown("the number of bytes of their texts", " `encode_corpus` records it.")
         return self._split.source_bytes
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of the tokens."""
+        """NumPy type of the tokens."""
         return self._tokens.dtype
 
     @property
     def end_of_text(self) -> EndOfText | None:
-        """The id that stands after (or before) each document, if there is one.
+        """The end-of-text id after (or before) each document; None if there is no such id.
 
-        Without a manifest it is that of the tokenizer the folder was opened with.
+        Without a manifest, it comes from the tokenizer that was passed.
         """
         if self.has_manifest or self._given is None or not any(map(self._given.special_tokens.__contains__, KNOWN)):
             return self._manifest.end_of_text
@@ -175,16 +187,24 @@ class Shards:
 
     @property
     def paths(self) -> list[Path]:
-        """The token files, in order."""
+        """Paths of the token files, in order."""
         return [self._folder / entry.file for entry in self._split.shards]
 
     def other_split(self, split: str) -> Shards:
-        """Another split of the same shards; `InputChangedError` if others have taken their place since."""
+        """Return another split of the same shards.
+
+        Args:
+            split: The name of the other split.
+
+        Raises:
+            OptionError: The folder has no such split.
+            InputChangedError: The shards have been replaced since they were opened.
+        """
         return _open(str(self._folder), split, self._edition.checksum, self._given)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer that made the shards, from the copy in the folder or as it was given."""
+        """The tokenizer that made the shards: the copy in the folder, or the one that was passed."""
         if self._given is not None:
             return self._given
         if not self.has_manifest:
@@ -198,18 +218,18 @@ class Shards:
 
     @property
     def tokens(self) -> Tokens:
-        """All tokens as one array over the files: `shards.tokens[a:b]`."""
+        """All tokens of all files as one array: `shards.tokens[a:b]`."""
         return self._tokens
 
     @cached_property
     def document_ends(self) -> NDArray[np.int64]:
-        """Where each document ends, in tokens of the split: document i begins where i - 1 ends. Eight bytes each."""
+        """End of each document, in tokens of the split. Document i starts where i - 1 ends. Takes 8 bytes each."""
         ends = self._ends.all()
         ends.flags.writeable = False
         return ends
 
     def __len__(self) -> int:
-        """The number of documents."""
+        """Return the number of documents."""
         return len(self._ends)
 
     @overload
@@ -217,17 +237,27 @@ class Shards:
     @overload
     def __getitem__(self, index: slice) -> list[NDArray[Any]]: ...
     def __getitem__(self, index: int | slice) -> NDArray[Any] | list[NDArray[Any]]:
-        """The ids of document `index`, its end-of-text id among them, as an array of its own; for a slice, a list."""
+        """Return the ids of document `index` with its end-of-text id, as a copy; a list of documents for a slice."""
         if isinstance(index, slice):
             return [self._document(i) for i in range(*index.indices(len(self)))]
         return self._document(self._checked(index))
 
     def decode(self, index: int, *, errors: str = "replace") -> str:
-        """The text of document `index`, without its end-of-text id; `errors` as in `Tokenizer.decode`."""
+        """Return the text of document `index`, without its end-of-text id.
+
+        Args:
+            index: The number of the document; negative numbers count from the end.
+            errors: How to treat invalid UTF-8; see `Tokenizer.decode`.
+
+        Raises:
+            IndexError: There is no such document.
+            ShardsFormatError: The index file is damaged, or the tokenizer is missing.
+            InputChangedError: The shards have been replaced since they were opened.
+        """
         return self.tokenizer.decode(without_end(self[index], self.end_of_text), errors=errors)
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
-        """The documents in order, each as `shards[i]` gives it."""
+        """Yield the documents in order, each as `shards[i]` returns it."""
         begin = 0
         for ends in self._ends.chunks():
             for end in ends.tolist():
@@ -238,10 +268,12 @@ class Shards:
         try:
             i = operator.index(index)
         except TypeError:
-            raise TypeError(f"documents are found by an int or a slice, not by {type(index).__name__}.") from None
+            raise TypeError(f"documents are indexed by an int or a slice, not {type(index).__name__}.") from None
         if not -len(self) <= i < len(self):
-            allowed = f"they go from 0 to {len(self) - 1:,}" if len(self) else "it is empty"
-            raise IndexError(f"there is no document {i}: {self._split_name!r} has {len(self):,} documents, {allowed}.")
+            allowed = f"Pass 0 to {len(self) - 1:,}" if len(self) else "The split is empty"
+            raise IndexError(
+                f"document {i} does not exist: {self._split_name!r} has {len(self):,} documents. {allowed}."
+            )
         return i % len(self)
 
     def _document(self, i: int) -> NDArray[Any]:
@@ -250,10 +282,10 @@ class Shards:
     def _stretch(self, begin: int, end: int) -> NDArray[Any]:
         if not begin <= end <= self.num_tokens:
             raise ShardsFormatError(
-                f"{self._name}: a document lies from token {begin:,} to {end:,} of {self.num_tokens:,}: an index is "
-                f"damaged. {'verify_shards() finds which.' if self.has_manifest else 'Copy the files again.'}"
+                f"{self._name}: a document ranges from token {begin:,} to {end:,} of {self.num_tokens:,}: an index "
+                f"is damaged. {'verify_shards() reports which.' if self.has_manifest else 'Copy the files again.'}"
             )
-        # A copy: a list of documents would otherwise keep a map, which may be an open file, for each of its shards.
+        # Copied: a list of documents would otherwise keep a memory map (an open file) of each of its shards.
         return self._tokens.stretch(begin, end).copy()
 
     # How Python sees it
@@ -285,12 +317,12 @@ class Shards:
 
     @property
     def _counts_documents(self) -> bool:
-        """Whether it is known how many documents there are, without reading the tokens."""
+        """Whether the number of documents is known without reading the tokens."""
         return self.has_manifest or self._has_index
 
 
 def load_tokenizer(manifest: Manifest, folder: Path) -> Tokenizer:
-    """The tokenizer in the folder; `ShardsFormatError` if it is not the one that made the shards."""
+    """Return the tokenizer in the folder; raise `ShardsFormatError` if it is not the one that made the shards."""
     from gristmill.encode.tokenizer import Tokenizer
 
     path = folder / manifest.tokenizer_file
@@ -300,14 +332,14 @@ def load_tokenizer(manifest: Manifest, folder: Path) -> Tokenizer:
         raise ShardsFormatError(f"the tokenizer of the shards cannot be read: {error}") from error
     if tokenizer.fingerprint != manifest.tokenizer_fingerprint:
         raise ShardsFormatError(
-            f"{path}: it is not the tokenizer that made the shards: its fingerprint is {tokenizer.fingerprint}, and "
-            f"the manifest has {manifest.tokenizer_fingerprint}. Put the right file there."
+            f"{path}: not the tokenizer that made the shards: its fingerprint is {tokenizer.fingerprint}, but "
+            f"the manifest records {manifest.tokenizer_fingerprint}. Restore the right file."
         )
     return tokenizer
 
 
 def without_end(ids: NDArray[Any], end_of_text: EndOfText | None) -> NDArray[Any]:
-    """The ids of a document without its end-of-text id."""
+    """Return the ids of a document without its end-of-text id."""
     if end_of_text is None or not len(ids):
         return ids
     if end_of_text.position == "after":
@@ -316,7 +348,7 @@ def without_end(ids: NDArray[Any], end_of_text: EndOfText | None) -> NDArray[Any
 
 
 def _read(folder: Path, given: str | os.PathLike[str]) -> tuple[Manifest, Edition]:
-    """What the folder holds, and how a reader notices that it was replaced; errors name the folder as it was given."""
+    """Return the manifest and the edition of the folder; errors name the folder as the caller spelled it."""
     if not has_files_of_runs(folder) and folder.is_dir():
         foreign = read_foreign(folder)
         if foreign is not None:
@@ -331,7 +363,7 @@ def _read(folder: Path, given: str | os.PathLike[str]) -> tuple[Manifest, Editio
 def _given_tokenizer(
     tokenizer: Tokenizer | str | os.PathLike[str] | None, manifest: Manifest, name: str
 ) -> Tokenizer | None:
-    """The tokenizer that was passed; an error where it is not the one of the manifest."""
+    """Return the tokenizer that was passed; raise OptionError if it is not the one in the manifest."""
     from gristmill.encode.tokenizer import as_tokenizer
 
     if tokenizer is None:
@@ -339,8 +371,8 @@ def _given_tokenizer(
     given = as_tokenizer(tokenizer)
     if manifest.tokenizer_fingerprint not in ("", given.fingerprint):
         raise OptionError(
-            f"tokenizer= is not the one that made {name}: its fingerprint is {given.fingerprint[:12]}…, and the "
-            f"manifest has {manifest.tokenizer_fingerprint[:12]}…. Leave it out: the folder has its own."
+            f"tokenizer= did not make {name}: its fingerprint is {given.fingerprint[:12]}…, but the "
+            f"manifest records {manifest.tokenizer_fingerprint[:12]}…. Leave it out: the folder contains a tokenizer."
         )
     return given
 
@@ -350,8 +382,8 @@ def _find_split(manifest: Manifest, split: str, name: str) -> Split:
         raise TypeError(f"split={split!r} is a {type(split).__name__}. Pass a str such as 'train'.")
     if split not in manifest.splits:
         there = ", ".join(map(repr, manifest.splits)) or "none"
-        hint = " Encode with val_fraction to have one." if split == "val" and manifest.tokenizer_fingerprint else ""
-        raise OptionError(f"split={split!r}: {name} has no such split (there is: {there}).{hint}")
+        hint = " Encode with val_fraction to create one." if split == "val" and manifest.tokenizer_fingerprint else ""
+        raise OptionError(f"split={split!r} does not exist in {name} (splits: {there}).{hint}")
     return manifest.splits[split]
 
 
@@ -360,17 +392,17 @@ def _check_layout(manifest: Manifest, split: Split, name: str) -> Layout:
     if not layout.converts:
         needs_index = layout.index_file("tokens", "train", 0) is not None and manifest.tokenizer_fingerprint
         if needs_index and any(entry.index is None for entry in split.shards):
-            raise ShardsFormatError(f"{name}: a shard has no index, without which there are no documents.")
+            raise ShardsFormatError(f"{name}: a shard has no index file, which documents need. Encode again.")
         return layout
     path = Path(name) / (split.shards[0].file if split.shards else layout.token_file("tokens", "train", 0))
     raise ShardsFormatError(
-        f"{name}: its layout is {manifest.layout!r}, whose tokens are compressed and cannot be mapped. Read it with "
+        f"{name}: Shards cannot read the layout {manifest.layout!r}, whose tokens are compressed. Read it with "
         f"{layout.how_to_read(str(path), manifest.token_dtype)}, or encode with format='gristmill'."
     )
 
 
 def _open(folder: str, split: str, checksum: str, tokenizer: Tokenizer | None = None) -> Shards:
-    """The shards that were pickled; an error if others are there now."""
+    """Reopen pickled shards; raise an error if they have been replaced."""
     shards = Shards(folder, split=split, tokenizer=tokenizer)
     if shards._edition.checksum != checksum:
         raise shards._edition.changed()

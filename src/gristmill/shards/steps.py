@@ -1,6 +1,6 @@
 """Encoding in steps that the caller runs: plan, then tasks in any order and on any machine, then finish.
 
-`gristmill task` is made of this, for Slurm and other programs that start processes themselves.
+`gristmill task` uses it, for Slurm and other programs that start processes themselves.
 
     planned = plan_encode("tales/*.txt", "tokenizer.json", out="shards", executor=Local(part_bytes=10**8))
     for call in calls_of_encode(planned.location):  # each may run on another machine, with `perform`
@@ -46,11 +46,11 @@ NUM_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class PlannedEncode:
-    """A job that is written down."""
+    """A planned job."""
 
-    location: str | None  # of the work folder; None: the shards are finished already
+    location: str | None  # of the work folder; None if the shards are already finished
     num_parts: int
-    is_resumed: bool  # it was there already; tasks that are done are not done again
+    is_resumed: bool  # whether the job existed; finished tasks do not run again
 
 
 def plan_encode(
@@ -62,9 +62,9 @@ def plan_encode(
     overwrite: bool = False,
     **options: Unpack[EncodeOptions],
 ) -> PlannedEncode:
-    """Write down the job of `encode_corpus` with these arguments, and run none of its tasks.
+    """Write the job of `encode_corpus` with these arguments to its work folder, and run none of its tasks.
 
-    executor: only its `work_folder` and `part_bytes` matter here.
+    executor: only its `work_folder` and `part_bytes` are used.
     """
     chosen = check_executor(executor)
     out = check_place(out)
@@ -80,7 +80,7 @@ def plan_encode(
 
 
 def calls_of_encode(location: str) -> list[Call]:
-    """All calls of a job: those that encode parts, then, once all of these are done, those that assemble shards."""
+    """Return all calls of a job: encoding parts and, once these are done, assembling shards."""
     work = load_work(open_work_folder(location))
     encoded = _read_encoded(work)
     missing = [i for i, done in enumerate(encoded) if done is None]
@@ -92,9 +92,9 @@ def _read_encoded(work: EncodeWork) -> list[Done | None]:
 
 
 def finish_encode(location: str, *, executor: Executor | str = "local", progress: ProgressOption = "auto") -> EncodeRun:
-    """Assemble what is left, and finish the shards of a job all of whose parts are encoded.
+    """Assemble the remaining shards of a job and finish it. All parts must be encoded.
 
-    `ShardsFormatError` names parts that are not: nothing is encoded here.
+    Raises `ShardsFormatError` with the numbers of missing parts: nothing is encoded here.
     """
     clock, chosen = Clock(), check_executor(executor)
     with reopen_job(location) as opened:
@@ -102,7 +102,7 @@ def finish_encode(location: str, *, executor: Executor | str = "local", progress
         _refuse_missing(work)
         out, is_new = _place_of(work)
         with open_folder(out, work.request, overwrite=is_new, tokenizer=work.tokenizer) as folder:
-            if folder.finished is not None:  # killed right after that
+            if folder.finished is not None:  # an earlier run was killed right after finishing
                 opened.folder.remove()
                 return EncodeRun(location=shown_place(out), manifest=folder.finished, profile=None, resumed=False)
             with open_progress(progress) as on_progress, chosen.open() as workers:
@@ -124,7 +124,7 @@ def _refuse_missing(work: EncodeWork) -> None:
 
 
 def _place_of(work: EncodeWork) -> tuple[str, bool]:
-    """The folder of shards, and whether they replace finished ones there."""
+    """Return the folder of shards, and whether they replace finished ones."""
     place = work.target.location
     is_new = place.rpartition("/")[2] == NEW_FOLDER
     return (parent_of(place) if is_new else place), is_new

@@ -1,6 +1,6 @@
-"""The tasks of encoding in parts: `encode_part` (documents -> files of a part) and `assemble` (those -> one shard).
+"""The tasks of encoding in parts: `encode_part` (documents -> files of a part) and `assemble` (parts -> one shard).
 
-Both depend on the work folder and their number alone, and publish the same bytes wherever and however often they run.
+Both depend only on the work folder and their number, and write the same bytes wherever and however often they run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SHARDS_FILE = "shards.jsonl"
 
 
 def task_name(part: int) -> str:
-    """The name of the task that encodes a part."""
+    """Return the name of the task that encodes a part."""
     return f"{ENCODE}-{part:05d}"
 
 
@@ -70,11 +70,11 @@ def encode_part(folder: WorkFolder, number: int, check: Check) -> Done:
 
 
 class _PartOutput:
-    """Writes encoded batches to the files of a part, and counts what it writes."""
+    """Writes encoded batches to the files of a part, and counts tokens, documents and bytes."""
 
     def __init__(self, files: PartWriter, dtype: np.dtype[Any], *, begins_inside: bool) -> None:
         self._files, self._dtype = files, dtype
-        self._open = HEAD if begins_inside else None  # where the document goes that the batch before left unfinished
+        self._open = HEAD if begins_inside else None  # stream of the document that the previous batch left open
         self._streams: dict[str, dict[str, int]] = {}
         self._num_nulls = 0
 
@@ -87,7 +87,7 @@ class _PartOutput:
     def _write_ids(self, stream: str, ids: Ids) -> None:
         counts = self._streams.setdefault(stream, {"tokens": 0, "documents": 0, "source_bytes": 0})
         self._files.write(f"{stream}.ids", bytes_of(ids.ids.astype(self._dtype, copy=False)))
-        if stream != HEAD:  # it holds one document, which ends where it ends, or does not end in it
+        if stream != HEAD:  # it has one document, which ends at its end or in a later part
             self._files.write(f"{stream}.ends", bytes_of((ids.ends + counts["tokens"]).astype(INT64, copy=False)))
         counts["tokens"] += len(ids.ids)
         counts["documents"] += len(ids.ends)
@@ -101,13 +101,13 @@ class _PartOutput:
 
 
 def write_shard_plans(folder: WorkFolder, shards: list[ShardPlan]) -> None:
-    """Write down what each shard is made of, for `assemble`."""
+    """Write the plans of all shards, for `assemble`."""
     lines = "".join(json.dumps(shard.to_json()) + "\n" for shard in shards).encode()
     folder.write(SHARDS_FILE, b"%016x\n" % _core.xxh64(lines) + lines)
 
 
 def read_shard_plans(folder: WorkFolder) -> list[ShardPlan]:
-    """What `write_shard_plans` wrote."""
+    """Return the plans that `write_shard_plans` wrote."""
     checksum, _, lines = folder.read(SHARDS_FILE).partition(b"\n")
     if checksum != b"%016x" % _core.xxh64(lines):
         raise FormatError(f"{folder.location}/{SHARDS_FILE}: damaged. Run the same command again to write it again.")
@@ -115,7 +115,7 @@ def read_shard_plans(folder: WorkFolder) -> list[ShardPlan]:
 
 
 def assemble(folder: WorkFolder, number: int, check: Check) -> Done:
-    """Make one shard, and its index where the layout has one, and publish both."""
+    """Make one shard, and its index if the layout has one, and publish both."""
     work, shard = load_work(folder), read_shard_plans(folder)[number]
     layout, target = work.layout, work.target
     file = layout.token_file(work.name, shard.split, shard.number)
@@ -169,7 +169,7 @@ def _copy_tokens(work: EncodeWork, shard: ShardPlan, output: BinaryIO, check: Ch
 
 
 def _copy_ends(folder: WorkFolder, shard: ShardPlan, path: Path | None, check: Check) -> int:
-    """Write where the documents of a shard end, in tokens from its beginning; the number of documents."""
+    """Write the document ends of a shard, in tokens from its beginning; return the number of documents."""
     num_documents = 0
     with path.open("wb") if path is not None else contextlib.nullcontext() as output:
         for piece in shard.pieces:
@@ -183,7 +183,7 @@ def _copy_ends(folder: WorkFolder, shard: ShardPlan, path: Path | None, check: C
 
 
 def read_ends(folder: WorkFolder, piece: Piece) -> Iterator[NDArray[np.int64]]:
-    """Where the documents of a piece end, in tokens from its beginning, some at a time."""
+    """Yield the document ends of a piece, in tokens from its beginning, in chunks."""
     if piece.stream == HEAD:
         yield np.full(piece.num_documents, piece.num_tokens, INT64)
         return
@@ -195,7 +195,7 @@ def read_ends(folder: WorkFolder, piece: Piece) -> Iterator[NDArray[np.int64]]:
 
 @contextlib.contextmanager
 def _temporary(folder: WorkFolder) -> Iterator[Path]:
-    """An empty file that is gone when the block ends, on the disk of the work folder if it is one of this machine."""
+    """An empty temporary file, on the disk of the work folder if that is local; removed when the block ends."""
     place = folder.path if isinstance(folder, LocalWorkFolder) else Path(tempfile.gettempdir())
     path = place / f".assemble.tmp.{os.getpid()}.{int.from_bytes(os.urandom(6))}"
     try:

@@ -1,4 +1,4 @@
-"""What distinguishes two tokenizers, in words: for the error about shards that another one made."""
+"""Describe how two tokenizers differ, for the error about shards that another tokenizer made."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ NUM_SHOWN = 5  # special tokens
 
 
 def explain_tokenizer(path: Path | None, fingerprint: str, now: Tokenizer) -> str:
-    """What differs between the tokenizer of shards, at `path` with this fingerprint, and another one.
+    """Describe how the tokenizer of shards, at `path` with this fingerprint, differs from another one.
 
-    path: None where it is missing.
+    path: None if the tokenizer is missing.
     """
     from gristmill.encode.tokenizer import Tokenizer
 
@@ -29,14 +29,14 @@ def explain_tokenizer(path: Path | None, fingerprint: str, now: Tokenizer) -> st
         before = None
     if before is None or before.fingerprint != fingerprint:
         return (
-            f"the one of the shards is missing or damaged; its fingerprint is {fingerprint[:12]}…, and that of the one "
-            f"passed {now.fingerprint[:12]}…"
+            f"the tokenizer of the shards is missing or damaged; its fingerprint is {fingerprint[:12]}…, the one "
+            f"passed has {now.fingerprint[:12]}…"
         )
     return ", ".join(tokenizer_changes(before, now))
 
 
 def tokenizer_changes(before: Tokenizer, now: Tokenizer) -> list[str]:
-    """What differs between two tokenizers whose fingerprints do.
+    """Describe the differences between two tokenizers with different fingerprints.
 
     >>> from gristmill import Tokenizer
     >>> tokenizer_changes(Tokenizer([(b"a", b"b")]), Tokenizer([(b"a", b"b"), (b"ab", b"c")], special_tokens=["<s>"]))
@@ -70,7 +70,7 @@ def _listed(tokens: Sequence[str], state: str) -> str:
 
 
 def _merge_changes(before: Sequence[tuple[bytes, bytes]], now: Sequence[tuple[bytes, bytes]]) -> list[str]:
-    """The first merge that differs, compared by bytes: tools count ids in other ways."""
+    """Describe the first merge that differs, compared by bytes, because other tools number ids differently."""
     common = min(len(before), len(now))
     first = next((i for i in range(common) if before[i] != now[i]), common)
     if first < common:
@@ -86,7 +86,7 @@ def _id_changes(before: dict[int, bytes], now: dict[int, bytes]) -> list[str]:
     for id in sorted({*before, *now}):
         if before.get(id) != now.get(id):
             return [f"id {id:,} was {_token(before.get(id))} and is now {_token(now.get(id))}"]
-    return ["whole pieces are looked up in the vocabulary before merging in one of them, and not in the other"]
+    return ["only one of them looks up whole pieces in the vocabulary before merging"]
 
 
 def _token(token: bytes | None) -> str:

@@ -1,4 +1,4 @@
-"""All tokens of a split as one array that lies in many files."""
+"""Tokens: all tokens of a split as one array over many files."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ ITERATED_TOKENS = 1 << 16
 
 
 class Tokens:
-    """Tokens by number: an array over all shards of a split, each mapped when something in it is asked for.
+    """The tokens of all shards of a split as one array. A shard is mapped on first access.
 
-    `tokens[i]` is one id, `tokens[a:b]` an array: a read-only view of the map where it lies in one shard, otherwise a
-    new array. `np.asarray(tokens)` reads them all.
+    `tokens[i]` is one id, `tokens[a:b]` an array: a read-only view of the memory map if the slice is inside one shard,
+    otherwise a copy. `np.asarray(tokens)` reads all tokens.
     """
 
     ndim = 1
@@ -37,13 +37,13 @@ class Tokens:
         edition: Edition | None = None,
         offset: int = 0,
     ) -> None:
-        """The tokens in `files` of `folder`, one after the other: `lengths` tokens each, from byte `offset` on.
+        """The tokens in `files` of `folder`, in order: `lengths[i]` tokens in file i, starting at byte `offset`.
 
-        With an `edition`, reading raises `InputChangedError` once other shards have taken their place.
+        With an `edition`, reading raises `InputChangedError` once the shards have been replaced.
         """
         self._parts = (folder, tuple(files), tuple(lengths), dtype, edition, offset)
         self.dtype = dtype
-        # Where each file begins, and the end of the last.
+        # Number of the first token of each file, and the total.
         self.begins: list[int] = [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
         check = None if edition is None else edition.check
         self._map = map_opener(*self._parts[:4], offset=offset, check=check)
@@ -55,11 +55,11 @@ class Tokens:
 
     @property
     def offset(self) -> int:
-        """Where the tokens begin in each file, in bytes."""
+        """Position of the first token in each file, in bytes."""
         return self._parts[5]
 
     def check(self) -> None:
-        """Raise `InputChangedError` if other shards have taken the place of these, as far as that can be known."""
+        """Raise `InputChangedError` if the shards have been replaced, as far as that can be detected."""
         edition = self._parts[4]
         if edition is not None:
             edition.check()
@@ -71,29 +71,29 @@ class Tokens:
 
     @property
     def size(self) -> int:
-        """The number of tokens."""
+        """Number of tokens."""
         return self.begins[-1]
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all tokens."""
+        """Size of all tokens, in bytes."""
         return self.size * self.dtype.itemsize
 
     def __len__(self) -> int:
         return self.begins[-1]
 
     def __getitem__(self, index: Any) -> Any:
-        """Token `index`; for a slice, an array."""
+        """Return token `index`; an array for a slice."""
         if isinstance(index, slice):
             return self._slice(*index.indices(len(self)))
         try:
             i = operator.index(index)
         except TypeError:
             raise TypeError(
-                f"tokens are found by an int or a slice, not by {type(index).__name__}. np.asarray(tokens) reads all."
+                f"tokens are indexed by an int or a slice, not {type(index).__name__}. np.asarray(tokens) reads all."
             ) from None
         if not -len(self) <= i < len(self):
-            raise IndexError(f"there is no token {i}: there are {len(self):,}.")
+            raise IndexError(f"token {i} does not exist: there are {len(self):,} tokens.")
         i %= len(self)
         file = bisect_right(self.begins, i) - 1
         return self._map(file)[i - self.begins[file]]
@@ -105,7 +105,7 @@ class Tokens:
         return self.stretch(stop + 1, max(start, stop) + 1)[::-1][::-step]
 
     def stretch(self, begin: int, end: int) -> NDArray[Any]:
-        """The tokens from `begin` to `end`, which must lie in the range."""
+        """Return the tokens from `begin` to `end`, which must be in range."""
         file = bisect_right(self.begins, begin) - 1
         if begin >= end:
             return np.empty(0, self.dtype)
@@ -127,10 +127,10 @@ class Tokens:
             yield from self.stretch(begin, min(begin + ITERATED_TOKENS, len(self)))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """All tokens, read into memory unless they lie in one shard."""
+        """Return all tokens; a copy in memory unless they are in one shard."""
         kind = self.dtype if dtype is None else np.dtype(dtype)
         if copy is False and (len(self.begins) > 2 or kind != self.dtype):
-            raise ValueError("tokens of several shards, or of another dtype, are a copy. Leave copy=False out.")
+            raise ValueError("copy=False is not possible: several shards, or another dtype, need a copy. Leave it out.")
         tokens = self.stretch(0, len(self))
         return np.array(tokens, kind) if copy else tokens.astype(kind, copy=False)
 

@@ -1,9 +1,8 @@
-"""verify: whether a folder of shards is what its manifest says, byte for byte.
+"""verify: check that a folder of shards matches its manifest, byte for byte.
 
-Checked are the manifest (its own checksum, the sums in it), the tokenizer (its fingerprint), every file (that it is
-there, its size, its checksum), every id (below vocab_size), the documents (ends that increase, up to the last token),
-and the inputs, as far as they are there (size, modified time, samples of the content). Memory stays at a few
-megabytes, and nothing is changed.
+It checks the manifest (its checksum, its totals), the tokenizer (its fingerprint), every file (existence, size,
+checksum), every id (below vocab_size), the documents (increasing ends, up to the last token), and the inputs that
+still exist (size, modification time, samples of the content). It needs a few megabytes of memory and changes nothing.
 """
 
 from __future__ import annotations
@@ -41,27 +40,27 @@ if TYPE_CHECKING:
 __all__ = ["Problem", "Report", "verify_shards"]
 
 
-NUM_SHOWN = 5  # problems
+NUM_SHOWN = 5  # problems that the repr lists
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report:
-    """What was checked, and what was found. Printed, it is a line, and one more for each of the first problems."""
+    """Result of `verify_shards`. Its repr is one line, plus one line for each of the first problems."""
 
     folder: str
-    manifest: Manifest | None  # None where it could not be read
+    manifest: Manifest | None  # None if it could not be read
     problems: tuple[Problem, ...]
-    num_files: int  # of shards and indexes, read to their end
+    num_files: int  # shard and index files, read to their end
     num_bytes: int
     num_tokens: int
     num_documents: int
     num_inputs: int
-    unchecked: tuple[str, ...]  # what could not be checked, and why
+    unchecked: tuple[str, ...]  # items that could not be checked, and why
     seconds: float
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing was found."""
+        """Whether there are no problems."""
         return not self.problems
 
     def __repr__(self) -> str:
@@ -89,11 +88,31 @@ class Report:
 
 
 def verify_shards(folder: str | os.PathLike[str], *, inputs: bool = True, progress: ProgressOption = None) -> Report:
-    """Check all that a folder of shards holds, and return what was found; damage is a problem in the report, no error.
+    """Check every file in a folder of shards against its manifest, byte for byte.
 
-    inputs: also whether the files of the corpus are still what they were, as far as they are there.
+    Damage is a problem in the report, not an exception. Nothing is changed.
 
-    A folder that is unfinished, or not one of shards, is a `ShardsFormatError`: there is nothing to hold it against.
+    Args:
+        folder: The folder of shards.
+        inputs: Whether to check also that the files of the corpus have not changed, for those that still exist.
+        progress: How to report progress; see `train_tokenizer`.
+
+    Returns:
+        A report; `is_sound` is True if there are no problems.
+
+    Raises:
+        ShardsFormatError: The folder is unfinished, or it has no manifest to check against.
+        OSError: The folder does not exist or cannot be read.
+
+    Examples:
+        >>> import tempfile
+        >>> from gristmill import Tokenizer, encode_corpus
+        >>> tok = Tokenizer([(b"a", b"a")], special_tokens=["<|endoftext|>"])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run = encode_corpus(["aab", "b"], tok, out=folder, progress=None)
+        ...     report = verify_shards(folder)
+        >>> report.is_sound, report.num_tokens
+        (True, 5)
     """
     began = time.perf_counter()
     place, data, findings = Path(check_path(folder)), _read_manifest(folder), Findings()
@@ -129,13 +148,13 @@ def _read_manifest(folder: str | os.PathLike[str]) -> bytes:
         if found is None:
             raise
     raise ShardsFormatError(
-        f"{shown(folder)}: it holds {found[0].name} files of another program, with no manifest to check them "
-        f"against. Shards reads them; only folders that encode_corpus() made can be verified."
+        f"{shown(folder)}: it contains {found[0].name} files of another program and no manifest to check them "
+        f"against. Shards reads them; verify_shards() checks only folders that encode_corpus() made."
     )
 
 
 def _check_manifest(folder: Path, data: bytes, findings: Findings) -> Manifest | None:
-    """What the manifest says; None for one that cannot be believed at all, of which no file is opened."""
+    """Return the manifest; None if it is invalid, and then no file that it names is opened."""
     path = folder / MANIFEST_FILE
     try:
         manifest = Manifest.from_json(data, path)
@@ -148,14 +167,14 @@ def _check_manifest(folder: Path, data: bytes, findings: Findings) -> Manifest |
 
 
 def _check_extra_files(folder: Path, manifest: Manifest, findings: Findings) -> None:
-    """Find what looks like a shard and is not named: a reader that takes all files of a folder would read it."""
+    """Report unlisted files that look like shards: a program that reads all files of the folder would read them."""
     layout = LAYOUTS[manifest.layout]
     named = {name for entry in entries_of(manifest) for name in (entry.file, entry.index)}
     ours = [file("x", split, 0) for file in (layout.token_file, layout.index_file) for split in SPLITS]
     suffixes = tuple(name[name.index(".") :] for name in ours if name is not None)
-    for name in sorted(os.listdir(folder)):  # noqa: PTH208  names are all that is needed
+    for name in sorted(os.listdir(folder)):  # noqa: PTH208  only the names are needed
         if name.endswith(suffixes) and name not in named and not name.startswith("."):
-            findings.found("files", name, "it looks like a shard, but is not in the manifest.")
+            findings.found("files", name, "the file looks like a shard but is not in the manifest. Remove it.")
 
 
 def _check_tokenizer(folder: Path, manifest: Manifest, findings: Findings) -> None:
@@ -170,22 +189,22 @@ def _check_tokenizer(folder: Path, manifest: Manifest, findings: Findings) -> No
     _check_extra_content(folder, manifest, tokenizer, findings)
     there, said = tokenizer.vocab_size, manifest.vocab_size
     if there != said:
-        findings.found("tokenizer", name, f"its vocabulary has {there:,} ids, and the manifest says {said:,}.")
+        findings.found("tokenizer", name, f"its vocabulary has {there:,} ids; the manifest records {said:,}.")
     mark = manifest.end_of_text
     if mark is not None and tokenizer.special_tokens.get(mark.token) != mark.id:
         findings.found("tokenizer", name, f"its special token {mark.token!r} does not have the id {mark.id}.")
 
 
 def _check_extra_content(folder: Path, manifest: Manifest, tokenizer: Tokenizer, findings: Findings) -> None:
-    """Check what stands beside the token files: it follows from the tokenizer, byte for byte."""
+    """Check the files beside the token files: the tokenizer determines their bytes."""
     layout = LAYOUTS[manifest.layout]
     for name in layout.extra_names:
-        if not os.path.lexists(folder / name):  # shards of an earlier version have none
-            findings.unchecked.append(f"{name}: it is not there.")
+        if not os.path.lexists(folder / name):  # shards of earlier versions lack it
+            findings.unchecked.append(f"{name}: the file is missing.")
         elif size_of(folder, name, findings) is not None:
             expected = layout.extra_file(name, tokenizer.vocab, tokenizer.vocab_size)
             if read_head(folder / name, len(expected) + 1) != expected:
-                findings.found("files", name, "it does not follow from the tokenizer. Encode again, or restore it.")
+                findings.found("files", name, "the file does not match the tokenizer. Encode again, or restore it.")
 
 
 def _check_sums(manifest: Manifest, findings: Findings) -> None:
@@ -193,27 +212,27 @@ def _check_sums(manifest: Manifest, findings: Findings) -> None:
         for what in ("documents", "tokens"):
             said, there = getattr(split, what), sum(getattr(entry, what) for entry in split.shards)
             if said != there:
-                message = f"splits.{name}.{what} is {said:,}, and its shards have {there:,}."
+                message = f"splits.{name}.{what} is {said:,}, but its shards add up to {there:,}."
                 findings.found("manifest", MANIFEST_FILE, message)
 
 
 def _check_input(entry: InputEntry, findings: Findings) -> None:
-    """Check whether a file of the corpus is still what it was when it was read."""
+    """Check that a file of the corpus has not changed since it was read."""
     if entry.skipped is not None:
-        findings.unchecked.append(f"{shown(entry.path)}: it was skipped when the shards were made.")
+        findings.unchecked.append(f"{shown(entry.path)}: skipped when the shards were made.")
         return
     if "://" in entry.path:
-        findings.unchecked.append(f"{shown(entry.path)}: it is not a local file.")
+        findings.unchecked.append(f"{shown(entry.path)}: not a local file.")
         return
     try:
         changes = find_changes(entry)
     except (FileNotFoundError, NotADirectoryError):
-        findings.unchecked.append(f"{shown(entry.path)}: it is not there.")
+        findings.unchecked.append(f"{shown(entry.path)}: the file is missing.")
     except OSError as error:
-        findings.unchecked.append(f"{shown(entry.path)}: it cannot be read: {error.strerror}.")
-    except ValueError:  # a character that names do not have in the encoding of this system
-        findings.unchecked.append(f"{shown(entry.path)}: no file can have this name here.")
+        findings.unchecked.append(f"{shown(entry.path)}: cannot be read: {error.strerror}.")
+    except ValueError:  # a character that the file system encoding does not have
+        findings.unchecked.append(f"{shown(entry.path)}: not a valid file name on this system.")
     else:
         findings.num_inputs += 1
         if changes:
-            findings.found("inputs", entry.path, f"it is not what was read: {', '.join(changes)}.")
+            findings.found("inputs", entry.path, f"the file has changed since it was read: {', '.join(changes)}.")

@@ -1,6 +1,6 @@
-"""The files of shards, read to their end: size, checksum, header, every id, every document.
+"""Checks of shard files, which are read to their end: size, checksum, header, every id, every document.
 
-Memory stays at a few megabytes, and nothing is changed. What is found goes into `Findings`.
+It needs a few megabytes of memory and changes nothing. Results are collected in `Findings`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from gristmill.progress import OnProgress
 from gristmill.shards.layouts import layout_of
 from gristmill.shards.manifest import Manifest, ShardEntry, Split
 
-CHUNK_BYTES = 1 << 20  # a multiple of every token's size, and not more than the cache holds
+CHUNK_BYTES = 1 << 20  # a multiple of every token size; fits in the cache
 REPORT_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is not as it should be."""
+    """One problem in a folder of shards."""
 
     check: str  # "manifest" | "tokenizer" | "files" | "ids" | "documents" | "inputs"
-    where: str  # the file it was found in
+    where: str  # the file with the problem
     what: str
 
     def __str__(self) -> str:
@@ -41,18 +41,18 @@ class Problem:
 
 @dataclass(slots=True)
 class Findings:
-    """What was checked so far, and what was found."""
+    """Results of the checks so far."""
 
     problems: list[Problem] = field(default_factory=list)
-    unchecked: list[str] = field(default_factory=list)  # what could not be checked, and why
-    num_files: int = 0  # of shards and indexes, read to their end
+    unchecked: list[str] = field(default_factory=list)  # items that could not be checked, and why
+    num_files: int = 0  # shard and index files, read to their end
     num_bytes: int = 0
     num_tokens: int = 0
     num_documents: int = 0
     num_inputs: int = 0
 
     def found(self, check: str, where: str, what: str) -> None:
-        """Note a problem."""
+        """Add a problem."""
         self.problems.append(Problem(check, where, what))
 
 
@@ -62,7 +62,7 @@ class FileChecks:
     def __init__(
         self, folder: Path, manifest: Manifest, findings: Findings, on_progress: OnProgress | None = None
     ) -> None:
-        """Look at the names and sizes of all files; nothing is read yet."""
+        """Check the names and sizes of all files; nothing is read yet."""
         self._folder, self._manifest = folder, manifest
         self._findings, self._found = findings, findings.found
         self._layout = layout_of(manifest.layout, manifest.options)
@@ -80,7 +80,7 @@ class FileChecks:
         self._report_progress(at_the_end=True)
 
     def _find_files(self) -> dict[str, int]:
-        """The sizes of the shards and indexes that can be opened. Looks at all names first: links are not followed."""
+        """Return the sizes of the shards and indexes that can be opened. Links are not followed."""
         sizes = {}
         for entry in entries_of(self._manifest):
             for name in filter(None, (entry.file, entry.index)):
@@ -100,7 +100,7 @@ class FileChecks:
                 self._check_index(entry, closes=i == last or not self._layout.splits_documents)
 
     def _check_tokens(self, entry: ShardEntry) -> bool:
-        """Check the bytes and ids of a token file, in one pass; whether its content is what the manifest says."""
+        """Check the bytes and ids of a token file in one pass; return whether its checksum matches the manifest."""
         layout, file = self._layout, entry.file
         header = b""
         if not layout.converts:
@@ -110,7 +110,9 @@ class FileChecks:
                 return False
             if layout.max_tokens is not None and entry.tokens > layout.max_tokens:
                 self._found(
-                    "files", file, f"it has {entry.tokens:,} tokens; at most {layout.max_tokens:,} are allowed."
+                    "files",
+                    file,
+                    f"{entry.tokens:,} tokens are too many; the format allows {layout.max_tokens:,} per file.",
                 )
                 return False
             header = layout.header(entry.tokens, self._dtype)
@@ -119,7 +121,7 @@ class FileChecks:
         def look_at(chunk: memoryview, position: int) -> None:
             if position < len(header):
                 if chunk != header:
-                    self._found("files", file, f"its header is not that of {entry.tokens:,} {self._dtype.name} tokens.")
+                    self._found("files", file, f"its header does not match {entry.tokens:,} {self._dtype.name} tokens.")
             elif not layout.converts:
                 ids.add(ids.of_bytes(chunk))
 
@@ -128,7 +130,7 @@ class FileChecks:
         return sound
 
     def _check_index(self, entry: ShardEntry, *, closes: bool) -> None:
-        """Check the bytes of an index and the document ends in it; `closes`: the last one is that of the shard."""
+        """Check the bytes of an index and its document ends; `closes`: a document ends at the end of the shard."""
         name, num_bytes = cast(str, entry.index), self._layout.index_bytes(entry.documents)
         if not self._check_file(name, num_bytes, entry.index_xxh64 or ""):
             return
@@ -141,7 +143,7 @@ class FileChecks:
             self._found("documents", name, fault)
 
     def _fault_of_ends(self, chunks: Iterable[NDArray[np.int64]], entry: ShardEntry, closes: bool) -> str | None:
-        """What is wrong with the document ends of a shard."""
+        """Describe what is wrong with the document ends of a shard; None if nothing is."""
         may_be_empty = self._manifest.end_of_text is None
         last = number = 0
         for ends in chunks:
@@ -149,16 +151,16 @@ class FileChecks:
             wrong = ends < before if may_be_empty else ends <= before
             if wrong.any():
                 i = int(wrong.argmax())
-                return f"document {number + i:,} ends at token {ends[i]:,} of the shard; it begins at {before[i]:,}."
+                return f"document {number + i:,} ends at token {ends[i]:,} of the shard but begins at {before[i]:,}."
             last = int(ends[-1])
             number += len(ends)
         self._findings.num_documents += number
         if last > entry.tokens or (last < entry.tokens and closes):
-            return f"its last document ends at token {last:,}, and the shard has {entry.tokens:,}."
+            return f"its last document ends at token {last:,}, but the shard has {entry.tokens:,} tokens."
         return None
 
     def _check_rows(self, entry: ShardEntry) -> None:
-        """Check the documents and ids of a file that holds them in rows."""
+        """Check the documents and ids of a file that stores them in rows."""
         ids = _IdRange(self._manifest.vocab_size, self._dtype)
         num_documents = 0
         try:
@@ -175,15 +177,13 @@ class FileChecks:
         self._findings.num_documents += num_documents
         for what, said, there in (("tokens", entry.tokens, ids.count), ("documents", entry.documents, num_documents)):
             if said != there:
-                self._found("documents", entry.file, f"it holds {there:,} {what}, and the manifest says {said:,}.")
+                self._found("documents", entry.file, f"it has {there:,} {what}; the manifest records {said:,}.")
 
     def _note_ids(self, file: str, ids: _IdRange) -> None:
         self._findings.num_tokens += ids.count
         if ids.wrong is not None:
             position, id = ids.wrong
-            self._found(
-                "ids", file, f"token {position:,} is {id}, and ids go from 0 to {self._manifest.vocab_size - 1}."
-            )
+            self._found("ids", file, f"token {position:,} is {id}; ids must be 0 to {self._manifest.vocab_size - 1}.")
 
     # Bytes
 
@@ -195,12 +195,12 @@ class FileChecks:
         header_bytes: int = 0,
         look_at: Callable[[memoryview, int], None] | None = None,
     ) -> bool:
-        """Whether the file has this size and checksum; `look_at` is shown the header, then chunk after chunk."""
+        """Whether the file has this size and checksum; `look_at` receives the header, then each chunk."""
         size = self._sizes.get(name)
         if size is None:
             return False
         if size != num_bytes:
-            self._found("files", name, f"it has {size:,} bytes, and should have {num_bytes:,}.")
+            self._found("files", name, f"its size is {size:,} bytes, expected {num_bytes:,}.")
             return False
         digest, position = _core.Xxh64(), 0
         for chunk in self._chunks(self._folder / name, header_bytes):
@@ -211,7 +211,7 @@ class FileChecks:
         self._findings.num_files += 1
         found = digest.hexdigest()
         if found != checksum:
-            self._found("files", name, f"its content has changed (its checksum is {found}, not {checksum}).")
+            self._found("files", name, f"its content has changed (checksum {found}, expected {checksum}).")
             return False
         return True
 
@@ -232,10 +232,10 @@ class FileChecks:
 
 
 class _IdRange:
-    """Counts ids, and remembers the first that no token has."""
+    """Counts ids, and records the first one outside the vocabulary."""
 
     def __init__(self, vocab_size: int, dtype: np.dtype[Any]) -> None:
-        # Negative ones of int32 become the largest.
+        # As unsigned numbers, negative int32 ids are too large as well.
         self._unsigned = np.dtype(f"<u{dtype.itemsize}")
         self._vocab_size = vocab_size
         self.count = 0
@@ -252,22 +252,22 @@ class _IdRange:
 
 
 def entries_of(manifest: Manifest) -> Iterator[ShardEntry]:
-    """The shards of all splits."""
+    """Yield the shards of all splits."""
     for split in manifest.splits.values():
         yield from split.shards
 
 
 def size_of(folder: Path, name: str, findings: Findings) -> int | None:
-    """The size of a regular file in the folder; None, and a problem, for anything else. Links are not followed."""
+    """Return the size of a regular file in the folder; None, and a problem, for anything else. Follows no links."""
     try:
         status = os.lstat(folder / name)
     except FileNotFoundError:
-        findings.found("files", name, "it is missing.")
+        findings.found("files", name, "the file is missing.")
         return None
     if stat.S_ISLNK(status.st_mode):
-        findings.found("files", name, "it is a symbolic link, and links are not followed. Put the file itself there.")
+        findings.found("files", name, "it is a symbolic link, which is not followed. Replace it by the file.")
     elif not stat.S_ISREG(status.st_mode):
-        findings.found("files", name, "it is not a file.")
+        findings.found("files", name, "it is not a regular file.")
     else:
         return status.st_size
     return None
@@ -281,5 +281,5 @@ def _open(path: Path) -> Any:
 
 
 def without_path(error: Exception, path: Path) -> str:
-    """The message of an error, where the report already names the file."""
+    """Return the message of an error without the path, which the report already names."""
     return str(error).removeprefix(f"{path}: ")

@@ -1,8 +1,8 @@
-"""Shards of one split, as they are written: tokens go into a part, a part that is full is published as a shard.
+"""Writer of the shards of one split: tokens are appended to a part, and a full part is published as a shard.
 
-A part is a hidden file that only this module knows. `checkpoint` makes everything written so far safe and says where
-that is; a writer that is given this state goes on from there, whatever was written after it. So a run that was killed
-continues, and what it publishes is what an undisturbed run would have published, byte for byte.
+A part is a hidden file that only this module uses. `checkpoint` flushes everything written so far and returns its
+state. A writer that is given this state continues from there and discards anything written later. So a run that was
+killed can resume, and it publishes the same bytes as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from gristmill.shards.layouts.layout import INT64, Layout, Part
 from gristmill.shards.manifest import ShardEntry, Split
 from gristmill.shards.state import SplitState
 
-# How much is written before the disk is told to begin: what is left to wait for when a shard is complete is little.
+# Bytes between two flushes, so that little is left to flush when a shard is complete.
 FLUSHED_BYTES = 8 << 20
 CHUNK_BYTES = 4 << 20
 
 
 class SplitWriter:
-    """Writes the tokens of one split. `num_tokens` and `num_documents` count all of them, in shards and in the part."""
+    """Writes the tokens of one split. `num_tokens` and `num_documents` are totals of the shards and the part."""
 
     def __init__(
         self,
@@ -50,21 +50,21 @@ class SplitWriter:
         self._state = state
         self.num_tokens = sum(shard.tokens for shard in state.shards) + state.part_tokens
         self.num_documents = sum(shard.documents for shard in state.shards) + state.part_documents
-        self._outdated: list[Path] = []  # files that the last checkpoint may need and the next will not
+        self._outdated: list[Path] = []  # files that the last checkpoint may need and the next one will not
         self._part: _PartFiles | None = None
         if state.part_tokens or state.part_documents:
             self._part = self._reopened_part()
 
     def write(self, ids: NDArray[Any], ends: NDArray[np.int64], *, source_bytes: int) -> None:
-        """Add ids, and where documents end in them."""
+        """Append ids, and the ends of the documents in them."""
         ids = ids.astype(self._dtype, copy=False)
         self._state.source_bytes += source_bytes
         self.num_tokens += len(ids)
         self.num_documents += len(ends)
         at = 0
         while at < len(ids) or len(ends):
-            # A full shard is closed when there are more tokens, not sooner: documents without any may still follow,
-            # and they end in this shard however the text was cut into batches.
+            # A full shard is closed only when more tokens follow: documents without tokens may still follow, and they
+            # belong to this shard, however the text was cut into batches.
             num_empty = int(np.searchsorted(ends, at, side="right"))
             if num_empty:
                 self._append(ids[at:at], ends[:num_empty] - at)
@@ -104,7 +104,7 @@ class SplitWriter:
         self._state.part_documents += len(ends)
 
     def publish_part(self) -> None:
-        """Make a shard of what is in the part, if there is anything."""
+        """Publish the part as a shard, unless it is empty."""
         if self._part is None:
             return
         state, number = self._state, len(self._state.shards)
@@ -150,13 +150,13 @@ class SplitWriter:
         return hash_file(self._folder / index)
 
     def checkpoint(self) -> dict[str, Any]:
-        """Make all that is written safe, and return the state from which a writer can go on."""
+        """Flush everything to the disk, and return the state from which a writer can continue."""
         if self._part is not None:
             self._part.flush()
         return self._state.to_json()
 
     def part_sizes(self) -> dict[str, int]:
-        """The files that a writer needs to go on from the last checkpoint, with the sizes they had then."""
+        """Return the files that a writer needs to continue from the last checkpoint, with their sizes at that time."""
         if self._part is None:
             return {}
         tokens, ends = self._part_paths()
@@ -166,28 +166,28 @@ class SplitWriter:
         }
 
     def forget_outdated(self) -> None:
-        """Remove what only an earlier checkpoint needed; call it when the new one is safe."""
+        """Remove files that only an earlier checkpoint needed. Call it when the new checkpoint is on the disk."""
         for path in self._outdated:
             path.unlink(missing_ok=True)
         self._outdated.clear()
 
     @property
     def shards(self) -> Sequence[ShardEntry]:
-        """The shards that are published, in order."""
+        """The published shards, in order."""
         return self._state.shards
 
     @property
     def num_published(self) -> int:
-        """How many shards there are."""
+        """Number of published shards."""
         return len(self._state.shards)
 
     def finish(self) -> Split:
-        """Publish what is left, and return the split."""
+        """Publish the remaining tokens, and return the split."""
         self.publish_part()
         return self._state.split()
 
     def close(self) -> None:
-        """Close the part's files; they stay as they are."""
+        """Close the files of the part, which stay as they are."""
         if self._part is not None:
             self._part.close()
             self._part = None
@@ -200,7 +200,7 @@ class SplitWriter:
         tokens, ends = self._part_paths()
         published = self._folder / self._layout.token_file(self._name, self._split, len(self._state.shards))
         if not tokens.exists() and published.exists() and not self._layout.converts:
-            published.replace(tokens)  # it was published, but killed before that was written down
+            published.replace(tokens)  # published, but the run was killed before it recorded that
         return _PartFiles.reopen(
             tokens,
             ends,
@@ -228,7 +228,7 @@ class _PartFiles:
 
     @classmethod
     def reopen(cls, tokens: Path, ends: Path, header_bytes: int, *, num_bytes: int, num_documents: int) -> _PartFiles:
-        """The part as it was when it held so much; what was written later is cut off."""
+        """Reopen a part at an earlier size; anything written later is cut off."""
         part = cls(_open_part(tokens), _open_part(ends), header_bytes)
         try:
             part._cut_off(part._tokens, header_bytes + num_bytes)
@@ -262,7 +262,7 @@ class _PartFiles:
             self._unflushed = 0
 
     def flush(self) -> None:
-        """Wait until everything is on the disk."""
+        """Wait until all data is on the disk."""
         self._check_flush()
         sync(self._tokens)
         sync(self._ends)
@@ -293,7 +293,7 @@ class _PartFiles:
 
 
 def bytes_of(array: NDArray[Any]) -> memoryview:
-    """The bytes of an array, as they lie in memory."""
+    """Return the bytes of an array."""
     return np.ascontiguousarray(array).view(np.uint8).data
 
 
@@ -306,13 +306,13 @@ def _open_part(path: Path) -> BinaryIO:
 
 def _lost_part(name: str) -> ShardsFormatError:
     return ShardsFormatError(
-        f"{name}: the unfinished run needs this file, and it is not there or too short. "
+        f"{name}: the unfinished run needs this file, but it is missing or too short. "
         f"Pass overwrite=True to start again."
     )
 
 
 def hash_file(path: Path) -> str:
-    """The XXH64 of a file, 16 hexadecimal digits."""
+    """Return the XXH64 of a file, 16 hexadecimal digits."""
     digest = _core.Xxh64()
     with path.open("rb") as file:
         _hash_rest(file, digest)

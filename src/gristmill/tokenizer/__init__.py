@@ -1,15 +1,15 @@
-"""tokenizer: merges, a pattern and special tokens, or a file -> a vocabulary with ids that never change.
+"""tokenizer: merges, a pattern and special tokens, or a file -> a vocabulary with fixed ids.
 
-| in reading order | holds |
+| in reading order | contents |
 |---|---|
-| `vocabulary.py` | `Vocabulary`: tokens with their ids, and the merges that make them, in any layout |
+| `vocabulary.py` | `Vocabulary`: tokens with their ids, and the merges that create them, in any layout |
 | `parts.py` | `TokenizerParts`: a vocabulary, a pattern and a tie-break; their fingerprint |
-| `extending.py` | the merges that a corpus teaches after those of a tokenizer |
+| `extending.py` | learning merges from a corpus, after those of a tokenizer |
 | `vocabulary_methods.py` | the methods of `Tokenizer` that need no text: its parts, files, other vocabulary sizes |
-| `pretrained.py` | a tokenizer by its folder, or by its name on the Hugging Face Hub |
+| `pretrained.py` | a tokenizer from a folder, or by name from the Hugging Face Hub |
 | `formats/` | the file formats, one module each, and their registry `FORMATS` |
 
-`Tokenizer` itself is in `gristmill.encode.tokenizer`: it is this stage and the next one in one object.
+`Tokenizer` is in `gristmill.encode.tokenizer`, because it combines this stage and the next one.
 """
 
 from gristmill.tokenizer.extending import learn

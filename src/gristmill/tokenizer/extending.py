@@ -1,4 +1,4 @@
-"""Longer vocabularies: the merges that a corpus teaches after those that a tokenizer has."""
+"""Learn merges from a corpus, after the merges that a tokenizer already has."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def extended_parts(
     progress: ProgressOption,
     **counting: Any,
 ) -> tuple[TokenizerParts, Profile]:
-    """Return `parts` with the merges of `corpus` up to `vocab_size`, and the figures of the run.
+    """Return `parts` extended with merges from `corpus` up to `vocab_size`, and the profile of the run.
 
-    counting: the options of `count_words`, but for the pattern and the special tokens: those are the ones of `parts`.
+    counting: options of `count_words`, except the pattern and special tokens, which are those of `parts`.
     """
     specials = list(parts.vocabulary.special_tokens)
     options = CountOptions.checked(corpus, pattern=str(parts.pattern), special_tokens=specials, **counting)
     size = check_vocab_size(vocab_size, len(specials))
     if size < parts.vocabulary.size:
         raise VocabSizeError(
-            f"vocab_size={size} is smaller than that of the tokenizer, {parts.vocabulary.size}. "
-            f"Pass a larger one, or call tokenizer.truncated({size})."
+            f"vocab_size={size} is smaller than the vocab_size of the tokenizer, {parts.vocabulary.size}. "
+            f"Pass a larger vocab_size, or call tokenizer.truncated({size})."
         )
     limit = check_max_token_bytes(max_token_bytes)
     ruled = _with_rule(parts, tie_break)
@@ -47,13 +47,13 @@ def extended_parts(
 
 
 def _with_rule(parts: TokenizerParts, tie_break: str | None) -> TokenizerParts:
-    """`parts` under the rule to extend them with; a rule that nobody has stated is a warning."""
+    """Return `parts` with the rule to extend them with. Warns if the rule is only assumed."""
     if tie_break is not None:
         return dataclasses.replace(parts, tie_break=check_tie_break(tie_break), states_tie_break=True)
     if not parts.states_tie_break:
         warn_user(
-            f"this tokenizer does not record tie_break; using {parts.tie_break!r}. "
-            f"Pass tie_break='huggingface' if `tokenizers` trained it, else tie_break={parts.tie_break!r}.",
+            f"this tokenizer does not record tie_break; assuming {parts.tie_break!r}. "
+            f"Pass tie_break='huggingface' if `tokenizers` trained it, otherwise tie_break={parts.tie_break!r}.",
             FormatWarning,
         )
     return parts
@@ -68,7 +68,7 @@ def learn(
     max_token_bytes: int,
     progress: ProgressOption,
 ) -> tuple[TokenizerParts, Profile]:
-    """Count the corpus, learn the merges that `parts` lack, and return the parts that have them."""
+    """Count the corpus, learn merges up to `vocab_size`, and return the extended parts."""
     start = time.perf_counter()
     vocabulary = parts.vocabulary
     given = plain_merges(vocabulary)
@@ -96,7 +96,7 @@ def learn(
 
 
 def _warn_of_early_stop(num_learned: int, size_before: int, size_asked: int, max_token_bytes: int) -> None:
-    bound = f" that makes a token of at most {max_token_bytes} bytes" if max_token_bytes < MAX_TOKEN_BYTES else ""
+    bound = f" that gives a token of at most {max_token_bytes} bytes" if max_token_bytes < MAX_TOKEN_BYTES else ""
     warn_user(
         f"learned {num_learned:,} of {size_asked - size_before:,} merges: no pair{bound} is left to merge in this "
         f"corpus. The tokenizer has vocab_size {size_before + num_learned:,} instead of {size_asked:,}.",

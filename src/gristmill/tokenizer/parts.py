@@ -1,4 +1,4 @@
-"""`TokenizerParts`: what a tokenizer is made of, what every file format reads and writes, and its fingerprint."""
+"""`TokenizerParts`: the content of a tokenizer, which every file format reads and writes, and its fingerprint."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from gristmill.errors import OptionError
 from gristmill.pretokenize import Pattern
 from gristmill.tokenizer.vocabulary import Vocabulary
 
-# The rule of a tokenizer that records none.
+# The assumed rule of a tokenizer file that does not record one.
 ASSUMED_TIE_BREAK = "greatest-bytes"
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizerParts:
-    """The tokens with their ids, the pattern, and the rule the merges were learned under."""
+    """The tokens with their ids, the pattern, and the rule that the merges were learned with."""
 
     vocabulary: Vocabulary
     pattern: Pattern
     tie_break: str
-    # False where the rule is `ASSUMED_TIE_BREAK`, because the file of another tool does not record it.
+    # False if the rule is assumed (`ASSUMED_TIE_BREAK`), because files of other tools do not record it.
     states_tie_break: bool = field(default=True, compare=False)
 
     def with_tie_break(self, tie_break: str | None) -> TokenizerParts:
-        """The same with the rule that the caller names; `OptionError` where another one is known."""
+        """Return the same parts with the rule `tie_break`. Raises OptionError if another rule is recorded."""
         if tie_break is None:
             return self
         if self.states_tie_break and check_tie_break(tie_break) != self.tie_break:
             raise OptionError(
-                f"the file records tie_break={self.tie_break!r}; it cannot be loaded as {tie_break!r}. "
-                f"Leave tie_break= out. To extend it under another rule, pass tie_break= to extended()."
+                f"tie_break={tie_break!r}, but the file records tie_break={self.tie_break!r}. "
+                f"Leave tie_break= out. To extend the tokenizer with another rule, pass tie_break= to extended()."
             )
         return replace(self, tie_break=check_tie_break(tie_break), states_tie_break=True)
 
     def fingerprint(self) -> str:
-        """The SHA-256 of all that decides which ids a text has, and of nothing else, in hexadecimal.
+        """Return the SHA-256, in hexadecimal, of everything that affects the ids of a text, and of nothing else.
 
-        Of a serialisation that will not change, because shards and checkpoints are compared by it: each section is its
-        length (64 bits) and its bytes; all integers are little-endian.
+        The serialisation must not change, because shards and checkpoints compare fingerprints. Each section is its
+        length (64 bits) followed by its bytes. All integers are little-endian.
         """
         vocabulary = self.vocabulary
         sections = [

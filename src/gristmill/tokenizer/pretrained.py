@@ -1,8 +1,8 @@
-"""`Tokenizer.from_pretrained`: a tokenizer by its folder, or by its name on the Hugging Face Hub.
+"""`Tokenizer.from_pretrained`: a tokenizer from a folder, or by name from the Hugging Face Hub.
 
-A path that is there is read, whatever it is called. Anything else that looks like `owner/name` or `name` is a name on
-the Hub: `huggingface_hub`, where it is installed, downloads the files of tokenizers and no others, or takes them from
-its cache. Nothing that is downloaded is executed, and pickles are not among the files.
+An existing path is read. Any other string of the form `owner/name` or `name` is a name on the Hub: the package
+`huggingface_hub` downloads the tokenizer files, and no others, or takes them from its cache. No downloaded code is
+executed, and pickles are not among the files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gristmill.tokenizer.formats import read_tokenizer
 from gristmill.tokenizer.formats.content import checked_path, may_be_hub_name
 from gristmill.tokenizer.parts import TokenizerParts
 
-# Not every *.json: a model's folder may have large ones that hold no tokenizer.
+# Not every *.json, because the folder of a model may have large ones that are not tokenizers.
 DOWNLOADED = (
     *("tokenizer.json", "vocab.json", "encoder.json", "merges.txt", "vocab.bpe", "tokenizer_config.json"),
     *("*.tiktoken", "*.model"),
@@ -25,10 +25,10 @@ DOWNLOADED = (
 
 
 def read_pretrained(name: str | os.PathLike[str], *, revision: str | None = None, **options: Any) -> TokenizerParts:
-    """The tokenizer in a folder or file, or of this name on the Hub.
+    """Return the tokenizer in a folder or file, or with this name on the Hub.
 
     revision: a branch, tag or commit on the Hub.
-    options: those of `read_tokenizer`.
+    options: options of `read_tokenizer`.
     """
     path = checked_path(name, "name")
     if not isinstance(revision, str | None):
@@ -38,7 +38,7 @@ def read_pretrained(name: str | os.PathLike[str], *, revision: str | None = None
     if path.exists():
         if revision is not None:
             raise OptionError(
-                f"revision={revision!r} is for names on the Hub, and {os.fspath(name)} is a path. Leave revision= out."
+                f"revision={revision!r} applies to names on the Hub, but {os.fspath(name)} is a path. Leave it out."
             )
         return read_tokenizer(path, **options)
     text = os.fspath(name)
@@ -56,7 +56,7 @@ def _downloaded(name: str, revision: str | None) -> Path:
     )
     try:
         folder = huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=list(DOWNLOADED))
-    except Exception as error:  # of that library and of the one it downloads with, which change with its versions
+    except Exception as error:  # the exception types vary between versions of huggingface_hub and its HTTP library
         at = "" if revision is None else f" at revision={revision!r}"
         reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
         raise FileNotFoundError(

@@ -1,8 +1,8 @@
-"""Vocabularies: tokens with their ids, and the merges that make them.
+"""`Vocabulary`: tokens with their ids, and the merges that create them.
 
-Gristmill gives ids in one order (bytes, merges, specials), and other tools in others: GPT-2 numbers the bytes its own
-way, o200k leaves gaps, Llama 3 has several merges for one token. A `Vocabulary` holds any of them with the ids as they
-are; nothing here ever numbers a token anew.
+Gristmill assigns ids in one order (bytes, merges, special tokens). Other tools differ: GPT-2 numbers the bytes in
+another order, o200k has gaps, Llama 3 has several merges for one token. A `Vocabulary` stores any of these layouts with
+unchanged ids.
 
 >>> vocabulary = Vocabulary.from_ranks({bytes([byte]): byte for byte in range(256)} | {b"ab": 300}, {"<s>": 400})
 >>> vocabulary.merges.tolist(), vocabulary.tokens[300], vocabulary.size
@@ -24,27 +24,27 @@ from gristmill.arguments import NUM_BYTE_TOKENS, check_special_tokens
 from gristmill.errors import OptionError, SpecialTokenError, TokenizerFormatError
 from gristmill.merge.merges import MAX_VOCAB_BYTES, MergeIds, build_tokens, too_many_bytes
 
-# Tables go by id: a file must not make us allocate gigabytes for an id that is a typing error.
+# Tables are indexed by id: a mistyped id in a file must not make them take gigabytes.
 MAX_ID = (1 << 24) - 1
 
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """Tokens and their ids, and the merges that make them, in the order of their rank.
+    """Tokens and their ids, and the merges that create them, in order of rank.
 
-    Build one with `from_merges`, `from_ranks` or `from_pairs`; the last two check what they are given.
+    Build one with `from_merges`, `from_ranks` or `from_pairs`. The last two check their arguments.
     """
 
-    merges: NDArray[np.uint32]  # (n, 3): left id, right id, the id made; two rows may make the same
+    merges: NDArray[np.uint32]  # (n, 3): left id, right id, created id; two rows may create the same id
     byte_ids: NDArray[np.uint32]  # (256,): the id of each byte
-    special_tokens: dict[str, int]  # in the order of their ids
-    other_tokens: dict[int, bytes]  # what the merges do not lead to: such a token is only ever a whole piece
-    whole_pieces: bool  # whether a piece that is a token is that token, whatever the merges would make of it
+    special_tokens: dict[str, int]  # in order of id
+    other_tokens: dict[int, bytes]  # tokens that merges do not reach: used only for a whole piece
+    whole_pieces: bool  # a piece that is a token becomes that token, whatever the merges would give
 
     @classmethod
     def from_merges(cls, merges: MergeIds, special_tokens: Sequence[str] = ()) -> Vocabulary:
-        """Gristmill's own layout: ids 0-255 are the bytes, merge i makes id 256 + i, then come the specials."""
-        # Nothing here may loop over the merges in Python: training 32,000 of them takes no more than 0.2 s in all.
+        """Return a vocabulary in Gristmill's layout: bytes are ids 0-255, merge i creates id 256 + i, then specials."""
+        # No Python loop over the merges is allowed here: training 32,000 of them takes no more than 0.2 s in all.
         first = NUM_BYTE_TOKENS + len(merges)
         rows = np.empty((len(merges), 3), np.uint32)
         rows[:, :2] = merges
@@ -59,12 +59,12 @@ class Vocabulary:
 
     @classmethod
     def from_ranks(cls, ranks: Mapping[bytes, int], special_tokens: Mapping[str, int]) -> Vocabulary:
-        """The vocabulary of a table of ranks, as tiktoken has it: a token's id is its rank, and of all neighbours whose
-        bytes together are a token, those of the lowest rank merge first.
+        """Return the vocabulary of a table of ranks, as in tiktoken.
 
-        One merge makes each token: the last one of encoding its own bytes. Neighbours that hold just these bytes have
-        come to be by the same merges as in the token alone, so no other pair ever makes it. A token that its own bytes
-        do not lead to is found only where it is a whole piece.
+        The id of a token is its rank. Of all adjacent tokens whose joined bytes are a token, those whose result has the
+        lowest rank merge first. Exactly one merge creates each token: the last merge when its own bytes are encoded.
+        Adjacent tokens with just these bytes come from the same merges, so no other pair creates it. A token that its
+        own bytes do not encode to is used only for a whole piece.
         """
         id_of = _checked_ids(ranks)
         rows = _core.recover_merges(list(id_of), np.fromiter(id_of.values(), np.uint32, len(id_of)))
@@ -74,7 +74,7 @@ class Vocabulary:
             byte_ids=_byte_ids(id_of),
             special_tokens=check_special_ids(special_tokens, id_of.values()),
             other_tokens=others,
-            whole_pieces=bool(others),  # all others are what their own bytes lead to
+            whole_pieces=bool(others),  # all other tokens are what their own bytes encode to
         )
 
     @classmethod
@@ -86,9 +86,9 @@ class Vocabulary:
         *,
         whole_pieces: bool = False,
     ) -> Vocabulary:
-        """The vocabulary of a table of ids and a ranked list of pairs, as Hugging Face and GPT-2 have it.
+        """Return the vocabulary of a table of ids and a ranked list of pairs, as in Hugging Face and GPT-2.
 
-        whole_pieces: as `ignore_merges` of Hugging Face.
+        whole_pieces: same as `ignore_merges` of Hugging Face.
         """
         id_of = _checked_ids(id_of)
         rows: list[tuple[int, int, int]] = []
@@ -102,14 +102,17 @@ class Vocabulary:
                     f"merge {i} joins {left[:80]!r} and {right[:80]!r}, but {unknown[:80]!r} is not in the vocabulary."
                 ) from None
             if row[:2] in seen:
-                raise TokenizerFormatError(f"merge {i} joins {left[:80]!r} and {right[:80]!r}, as an earlier one does.")
+                raise TokenizerFormatError(
+                    f"merge {i} joins {left[:80]!r} and {right[:80]!r}, as an earlier merge does."
+                )
             seen.add(row[:2])
             rows.append(row)
         merges = np.array(rows, np.uint32).reshape(-1, 3)
         byte_ids = _byte_ids(id_of)
         others = _others(id_of, merges)
         if whole_pieces:
-            # subtle: also a token that a merge makes, where other merges come first in its own bytes; Llama 3 has such.
+            # subtle: this includes a token that a merge creates, if other merges apply first to its own bytes, as in
+            # Llama 3.
             encoder = _core.Encoder(
                 byte_ids=byte_ids,
                 merges=merges,
@@ -128,7 +131,7 @@ class Vocabulary:
 
     @cached_property
     def tokens(self) -> dict[int, bytes]:
-        """The bytes of every id that is not a special token's, in the order of the ids."""
+        """The bytes of every id, without special tokens, in order of id."""
         if self.is_plain:
             return dict(enumerate(build_tokens(np.ascontiguousarray(self.merges[:, :2]))))
         tokens = {id: bytes([byte]) for byte, id in enumerate(self.byte_ids.tolist())}
@@ -138,7 +141,7 @@ class Vocabulary:
 
     @cached_property
     def size(self) -> int:
-        """The largest id plus one: the rows an embedding needs. Where ids leave gaps, there are fewer tokens."""
+        """Largest id plus one: the number of rows of an embedding. More than the number of tokens if ids have gaps."""
         largest = [int(self.byte_ids.max()), *self.other_tokens, *self.special_tokens.values()]
         if len(self.merges):
             largest.append(int(self.merges[:, 2].max()))
@@ -146,7 +149,7 @@ class Vocabulary:
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether this is Gristmill's own layout, which the merges and the order of the specials say completely."""
+        """Whether this is Gristmill's layout, which the merges and the order of the special tokens fully define."""
         first = NUM_BYTE_TOKENS + len(self.merges)
         return (
             not self.other_tokens
@@ -158,7 +161,7 @@ class Vocabulary:
         )
 
     def pack(self) -> tuple[bytes, bytes, tuple[tuple[str, int], ...], tuple[tuple[int, bytes], ...], bool]:
-        """The fields as plain values, for pickles and worker processes; `unpack(*values)` is the way back."""
+        """Return the fields as plain values, for pickles and worker processes. `unpack(*values)` restores them."""
         return (
             self.merges.astype("<u4", copy=False).tobytes(),
             self.byte_ids.astype("<u4", copy=False).tobytes(),
@@ -176,7 +179,7 @@ class Vocabulary:
         other_tokens: Iterable[tuple[int, bytes]],
         whole_pieces: bool,
     ) -> Vocabulary:
-        """The vocabulary that `pack` gave the values of; they are not checked again."""
+        """Return the vocabulary from the values of `pack`, without checks."""
         return cls(
             merges=read_only(np.frombuffer(merges, "<u4").reshape(-1, 3)),
             byte_ids=read_only(np.frombuffer(byte_ids, "<u4")),
@@ -194,14 +197,15 @@ class Vocabulary:
         return hash(self.pack())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Not what is derived from the fields, which may be ten times as much.
+        # Without the cached properties, which may be ten times as large.
         return type(self).unpack, self.pack()
 
 
 def plain_merges(vocabulary: Vocabulary) -> MergeIds:
-    """The merges as they would be in Gristmill's own layout, shape (n, 2): what training can go on from.
+    """Return the merges in Gristmill's layout, shape (n, 2), for training to continue from.
 
-    Training makes each token by one merge, after those of its parts; `OptionError` for a vocabulary that does not.
+    Training creates each token by one merge, after the merges of its parts. Raises OptionError for a vocabulary in
+    which this is not so.
     """
     rows = vocabulary.merges
     if vocabulary.is_plain:
@@ -209,14 +213,14 @@ def plain_merges(vocabulary: Vocabulary) -> MergeIds:
     if vocabulary.other_tokens:
         id, token = next(iter(vocabulary.other_tokens.items()))
         raise OptionError(
-            f"training cannot go on from this vocabulary: no merge makes {len(vocabulary.other_tokens):,} of its "
-            f"tokens, the first is {token[:80]!r} with id {id}."
+            f"this vocabulary cannot be extended: no merge creates {len(vocabulary.other_tokens):,} of its tokens; the "
+            f"first is {token[:80]!r} with id {id}."
         )
     made, num_made = np.unique(rows[:, 2], return_counts=True)
     if (num_made > 1).any():
         raise OptionError(
-            f"training cannot go on from this vocabulary: {int(num_made.max())} merges make the token with id "
-            f"{int(made[num_made.argmax()])}, and training makes each token by one."
+            f"this vocabulary cannot be extended: {int(num_made.max())} merges create the token with id "
+            f"{int(made[num_made.argmax()])}, but training creates each token by one merge."
         )
     new_ids = np.full(vocabulary.size, vocabulary.size, np.uint32)
     new_ids[vocabulary.byte_ids] = np.arange(NUM_BYTE_TOKENS)
@@ -225,16 +229,16 @@ def plain_merges(vocabulary: Vocabulary) -> MergeIds:
     i = _core.find_wrong_merge(merges)
     if i < len(merges):
         raise OptionError(
-            f"training cannot go on from this vocabulary: merge {i} joins ids {rows[i, 0]} and {rows[i, 1]}, one of "
-            f"which a later merge makes."
+            f"this vocabulary cannot be extended: merge {i} joins ids {rows[i, 0]} and {rows[i, 1]}, one of which a "
+            f"later merge creates."
         )
     return merges
 
 
 def extended(vocabulary: Vocabulary, given: MergeIds, learned: MergeIds) -> Vocabulary:
-    """`vocabulary` with the merges that training has learned after `given`, its own plain merges.
+    """Return `vocabulary` with the merges that training learned after `given`, its plain merges.
 
-    In Gristmill's own layout, specials move up to stay last; in any other, every id stays.
+    In Gristmill's layout, the ids of special tokens increase so that they stay last. In any other, all ids stay.
     """
     if vocabulary.is_plain:
         return Vocabulary.from_merges(np.concatenate([given, learned]), list(vocabulary.special_tokens))
@@ -251,7 +255,7 @@ def extended(vocabulary: Vocabulary, given: MergeIds, learned: MergeIds) -> Voca
 
 
 def check_special_ids(special_tokens: Mapping[str, int], taken: Iterable[int]) -> dict[str, int]:
-    """`special_tokens` in the order of their ids, if these are ids and nobody else has them.
+    """Return `special_tokens` in order of id. Raises SpecialTokenError for an id that is not valid or already used.
 
     >>> check_special_ids({"<t>": 258, "<s>": 257}, range(257))
     {'<s>': 257, '<t>': 258}
@@ -261,11 +265,11 @@ def check_special_ids(special_tokens: Mapping[str, int], taken: Iterable[int]) -
     for special in check_special_tokens(list(special_tokens)):
         id = special_tokens[special]
         if type(id) is not int or not 0 <= id <= MAX_ID:
-            raise SpecialTokenError(f"the special token {special!r} has id {id!r}; ids go from 0 to {MAX_ID:,}.")
+            raise SpecialTokenError(f"the special token {special!r} has id {id!r}; ids must be from 0 to {MAX_ID:,}.")
         if id in others:
             raise SpecialTokenError(
-                f"the special token {special!r} has id {id}, as another token has. Free are those from "
-                f"{max(others) + 1} on."
+                f"the special token {special!r} has id {id}, which another token has. Ids from {max(others) + 1} on "
+                f"are free."
             )
         if id in special_of:
             raise SpecialTokenError(f"the special tokens {special_of[id]!r} and {special!r} both have id {id}.")
@@ -274,25 +278,27 @@ def check_special_ids(special_tokens: Mapping[str, int], taken: Iterable[int]) -
 
 
 def add_made(tokens: dict[int, bytes], merges: list[list[int]]) -> None:
-    """Add to `tokens` what the merges, rows of (left id, right id, the id made), make of them.
+    """Add to `tokens` the tokens that the merges create. Rows of `merges` are (left id, right id, created id).
 
-    Ranks need not follow the making: a merge may stand before the one that makes its part, but not wait for itself.
-    Nothing is built before it is certain that all tokens together have at most `MAX_VOCAB_BYTES`.
+    A merge may have a lower rank than the merge that creates its part, but the merges must not form a cycle. No token
+    is built before it is certain that all tokens together have at most `MAX_VOCAB_BYTES`.
     """
     for i in _making_order({id: len(token) for id, token in tokens.items()}, merges):
         left, right, made = merges[i]
         token = tokens[left] + tokens[right]
         if tokens.setdefault(made, token) != token:
-            raise TokenizerFormatError(f"merge {i} makes id {made} as {token[:80]!r}, but it is {tokens[made][:80]!r}.")
+            raise TokenizerFormatError(
+                f"merge {i} creates id {made} as {token[:80]!r}, but id {made} is {tokens[made][:80]!r}."
+            )
 
 
 def _making_order(lengths: dict[int, int], merges: list[list[int]]) -> list[int]:
-    """The ranks of `merges` in an order in which every part is there before it is merged.
+    """Return the ranks of `merges` in an order in which every part exists before it is merged.
 
-    lengths: of the tokens that are no merge's; those that merges make are added.
+    lengths: length of each token that no merge creates. The lengths of created tokens are added.
     """
     total = sum(lengths.values())
-    waiting: dict[int, list[int]] = {}  # the merges that need an id, by that id
+    waiting: dict[int, list[int]] = {}  # the merges that wait for an id, by id
     ready = list(range(len(merges)))[::-1]
     order: list[int] = []
     while ready:
@@ -313,14 +319,14 @@ def _making_order(lengths: dict[int, int], merges: list[list[int]]) -> list[int]
         id, stuck = next(iter(waiting.items()))
         left, right, _ = merges[stuck[0]]
         raise TokenizerFormatError(
-            f"merge {stuck[0]} joins ids {left} and {right}, but {id} is no byte, no other token, and made by no merge "
-            f"that does not need it first."
+            f"merge {stuck[0]} joins ids {left} and {right}, but id {id} is neither a byte nor another token, and no "
+            f"merge can create it first."
         )
     return order
 
 
 def read_only(array: NDArray[Any]) -> NDArray[np.uint32]:
-    """Ids as the core takes them, and such that nobody changes them."""
+    """Return ids as a read-only array of the type that the core takes."""
     array = np.ascontiguousarray(array, np.uint32)
     array.flags.writeable = False
     return array
@@ -336,26 +342,26 @@ def _others(id_of: Mapping[bytes, int], merges: NDArray[np.uint32]) -> dict[int,
 
 
 def _checked_ids(ids: Mapping[bytes, int]) -> dict[bytes, int]:
-    """`ids` as a dict, if every byte is there and no two tokens share an id."""
+    """Return `ids` as a dict if every byte has a token and no two tokens share an id."""
     total = 0
     token_of: dict[int, bytes] = {}
     for token, id in ids.items():
         if not isinstance(token, bytes) or not token:
-            raise TokenizerFormatError(f"id {id!r} is the token {token!r:.80}; a token is at least one byte.")
+            raise TokenizerFormatError(f"id {id!r} is the token {token!r:.80}; a token has at least one byte.")
         if type(id) is not int or not 0 <= id <= MAX_ID:
-            raise TokenizerFormatError(f"the token {token[:80]!r} has id {id!r}; ids go from 0 to {MAX_ID:,}.")
+            raise TokenizerFormatError(f"the token {token[:80]!r} has id {id!r}; ids must be from 0 to {MAX_ID:,}.")
         if token_of.setdefault(id, token) != token:
             raise TokenizerFormatError(f"the tokens {token_of[id][:80]!r} and {token[:80]!r} both have id {id}.")
         total += len(token)
     if total > MAX_VOCAB_BYTES:
         raise TokenizerFormatError(
             f"the tokens have {total:,} bytes together; at most {MAX_VOCAB_BYTES:,} are allowed. Real vocabularies "
-            f"have a few million: check where this one comes from."
+            f"have a few million bytes: check where this one comes from."
         )
     missing = [byte for byte in range(NUM_BYTE_TOKENS) if bytes([byte]) not in ids]
     if missing:
         raise TokenizerFormatError(
-            f"{len(missing)} of the 256 bytes have no token, the first is 0x{missing[0]:02x}: "
-            f"texts that hold them could not be encoded."
+            f"{len(missing)} of the 256 bytes have no token; the first is 0x{missing[0]:02x}. "
+            f"Texts that contain them could not be encoded."
         )
     return dict(ids)

@@ -1,4 +1,4 @@
-"""The methods of `Tokenizer` that need no text: what it is made of, its files, smaller vocabularies of it."""
+"""The methods of `Tokenizer` that need no text: its vocabulary, its files, smaller and larger tokenizers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from gristmill.tokenizer.vocabulary import Vocabulary, read_only
 
 
 class VocabularyMethods:
-    """A tokenizer as far as it is a vocabulary with a pattern. Immutable."""
+    """The part of `Tokenizer` that is a vocabulary with a pattern. Immutable."""
 
     _parts: TokenizerParts
 
@@ -50,11 +50,21 @@ class VocabularyMethods:
         tie_break: str = "greatest-bytes",
         profile: Profile | None = None,
     ) -> None:
-        """Build a tokenizer from merges: pairs of bytes, or an (n, 2) array of ids of which row i makes id 256 + i.
+        """Build a tokenizer from merges.
 
-        `tie_break` is the rule the merges were learned under; `extended` learns more of them with it.
+        Args:
+            merges: Pairs of bytes in the order in which they were learned, or an (n, 2) array of ids, where row i
+                creates id 256 + i.
+            pattern: Pattern that cuts text into pieces: a name or a regular expression.
+            special_tokens: Special tokens. They get the last ids.
+            tie_break: Rule that the merges were learned with. `extended` learns more merges with the same rule.
+            profile: Profile of the training run.
+
+        Raises:
+            TokenizerFormatError: The merges cannot come from BPE training.
+            OptionError: Another argument is out of range.
         """
-        # Nothing here may loop over the merges in Python: training 32,000 of them takes no more than 0.2 s in all.
+        # No Python loop over the merges is allowed here: training 32,000 of them takes no more than 0.2 s in all.
         merge_ids = check_merges(merges if isinstance(merges, np.ndarray) else find_ids(merges))
         specials = check_special_tokens(special_tokens)
         check_vocab_size(NUM_BYTE_TOKENS + len(merge_ids) + len(specials), len(specials))
@@ -64,7 +74,21 @@ class VocabularyMethods:
 
     @classmethod
     def from_parts(cls, parts: TokenizerParts, *, profile: Profile | None = None) -> Self:
-        """The tokenizer of any vocabulary: what the readers of files build."""
+        """Return the tokenizer with these parts. File readers use it to build any vocabulary.
+
+        Args:
+            parts: Vocabulary, pattern and tie-break, such as `parts` of another tokenizer.
+            profile: Profile of the training run.
+
+        Raises:
+            OptionError: The `tie_break` of the parts is unknown.
+
+        Examples:
+            >>> from gristmill import Tokenizer
+            >>> tok = Tokenizer([(b"l", b"o")])
+            >>> Tokenizer.from_parts(tok.parts) == tok
+            True
+        """
         check_tie_break(parts.tie_break)
         tokenizer = cls.__new__(cls)
         tokenizer._parts = parts
@@ -73,15 +97,28 @@ class VocabularyMethods:
 
     @classmethod
     def of_parts(cls, parts: TokenizerParts, *, profile: Profile | None = None) -> Self:
-        """Deprecated: the old name of `from_parts`."""
-        warn_user("Tokenizer.of_parts() is now called Tokenizer.from_parts().", DeprecationWarning)
+        """Return `from_parts(parts)`. Deprecated name of `from_parts`.
+
+        Args:
+            parts: As in `from_parts`.
+            profile: As in `from_parts`.
+
+        Raises:
+            OptionError: The `tie_break` of the parts is unknown.
+
+        Examples:
+            ```python
+            tok = Tokenizer.from_parts(parts)  # instead of Tokenizer.of_parts(parts)
+            ```
+        """
+        warn_user("Tokenizer.of_parts() is deprecated. Use Tokenizer.from_parts().", DeprecationWarning)
         return cls.from_parts(parts, profile=profile)
 
-    # What it is made of
+    # Vocabulary
 
     @property
     def vocab_size(self) -> int:
-        """The largest id plus one: the rows an embedding needs. Where ids leave gaps, there are fewer tokens."""
+        """Largest id plus one: the number of rows of an embedding. Larger than `len(tok)` if the ids have gaps."""
         return self._vocabulary.size
 
     @property
@@ -95,31 +132,32 @@ class VocabularyMethods:
 
     @property
     def pattern(self) -> str:
-        """What cuts text into pieces: a name, or the regular expression of a pattern without a name."""
+        """Pattern that cuts text into pieces: its name, or the regular expression of a pattern without a name."""
         return str(self._parts.pattern)
 
     @property
     def tie_break(self) -> str:
-        """Which pair wins among equal counts: the rule the merges were learned under, and the default of `extended`.
+        """Rule for pairs with equal counts that the merges were learned with, and the default of `extended`.
 
-        The files of other tools do not hold it. A tokenizer loaded from one has the rule passed as `tie_break=`, else
-        "greatest-bytes", and `extended` warns that nobody has stated it; `save` and `load` keep it unstated.
+        Files of other tools do not record it. A tokenizer loaded from one has the rule passed as `tie_break=`, or
+        "greatest-bytes" if none was passed; `extended` then warns that the rule is assumed. `save` and `load` preserve
+        whether the rule is recorded or assumed.
         """
         return self._parts.tie_break
 
     @property
     def profile(self) -> Profile | None:
-        """The figures of the training run this tokenizer comes from; not saved, not compared."""
+        """Time and memory of the training run; None if the tokenizer was not trained here. Not saved, not compared."""
         return self._profile
 
     @cached_property
     def merge_ids(self) -> MergeIds:
-        """The merges as ids, in order: shape (n, 2), row i makes id `merged_ids[i]`. Read-only."""
+        """The merges as ids, in order. Shape (n, 2); row i creates id `merged_ids[i]`. Read-only."""
         return read_only(self._vocabulary.merges[:, :2])
 
     @cached_property
     def merged_ids(self) -> NDArray[np.uint32]:
-        """The ids that the merges make, in order: 256, 257, … unless the tokenizer comes from elsewhere. Read-only."""
+        """The ids that the merges create, in order: 256, 257, … unless it was loaded from another tool. Read-only."""
         return read_only(self._vocabulary.merges[:, 2])
 
     @property
@@ -137,57 +175,78 @@ class VocabularyMethods:
 
     @property
     def vocab(self) -> dict[int, bytes]:
-        """The bytes of every id, special tokens among them, in the order of the ids."""
+        """The bytes of every id, including special tokens, in order of id."""
         specials = {id: special.encode() for special, id in self._vocabulary.special_tokens.items()}
         vocab = self._vocabulary.tokens | specials
         return vocab if self._vocabulary.is_plain else dict(sorted(vocab.items()))
 
     @cached_property
     def fingerprint(self) -> str:
-        """The SHA-256 of all that affects ids: the same on every machine and in every version."""
+        """SHA-256 of everything that affects ids, in hexadecimal. Identical on every machine and in every version."""
         return self._parts.fingerprint()
 
     def id_of(self, token: str | bytes) -> int:
-        """The id of the token with these bytes; where a special token has the bytes of a plain one, the plain one's.
+        """Return the id of the token with these bytes.
 
-        >>> from gristmill import Tokenizer
-        >>> Tokenizer([(b"l", b"o")], special_tokens=["<s>"]).id_of("<s>")
-        257
+        If a plain token and a special token have the same bytes, this is the id of the plain token.
+
+        Args:
+            token: The token as `str` or `bytes`.
+
+        Raises:
+            UnknownTokenError: No token has these bytes. It is also a `KeyError`.
+            TextError: `token` is a `str` with lone surrogates.
+            TypeError: `token` is neither `str` nor `bytes`.
+
+        Examples:
+            >>> from gristmill import Tokenizer
+            >>> Tokenizer([(b"l", b"o")], special_tokens=["<s>"]).id_of("<s>")
+            257
         """
         data = as_utf8(token, "the token")
         id = self._id_of_token.get(data)
         if id is None:
             id = self._vocabulary.special_tokens.get(data.decode("utf-8", "replace"))
         if id is None:
-            raise UnknownTokenError(f"{token!r} is not a token of this tokenizer; encode() gives the ids of any text.")
+            raise UnknownTokenError(
+                f"{token!r} is not a token of this tokenizer. Use encode() for the ids of any text."
+            )
         return id
 
     @cached_property
     def _id_of_token(self) -> dict[bytes, int]:
         return {token: id for id, token in self._vocabulary.tokens.items()}
 
-    # What can be made of it
+    # Smaller and larger tokenizers, files, conversions
 
     def truncated(self, vocab_size: int) -> Self:
-        """The tokenizer of a smaller vocabulary: what training with this `vocab_size` would have given.
+        """Return a smaller tokenizer, identical to one trained with this `vocab_size`.
 
-        Special tokens stay last, so **their ids move down**; all other ids stay.
+        Special tokens stay last, so **their ids decrease**; all other ids stay the same.
 
-        >>> from gristmill import Tokenizer
-        >>> Tokenizer([(b"l", b"o"), (b"lo", b"w")], special_tokens=["<s>"]).truncated(258).special_tokens
-        {'<s>': 257}
+        Args:
+            vocab_size: Number of tokens of the new tokenizer.
+
+        Raises:
+            VocabSizeError: `vocab_size` is larger than the tokenizer, or too small for the bytes and special tokens.
+            OptionError: The tokenizer has the ids of another tool and cannot be truncated.
+
+        Examples:
+            >>> from gristmill import Tokenizer
+            >>> Tokenizer([(b"l", b"o"), (b"lo", b"w")], special_tokens=["<s>"]).truncated(258).special_tokens
+            {'<s>': 257}
         """
         specials = list(self._vocabulary.special_tokens)
         if not self._vocabulary.is_plain:
             raise OptionError(
-                "this tokenizer keeps the ids of the tool it comes from, and a smaller one would need others. "
-                "Only tokenizers with Gristmill's own ids (bytes, merges, specials) can be truncated."
+                "this tokenizer has the ids of the tool it comes from, which truncating would change. "
+                "Only tokenizers with ids in Gristmill's order (bytes, merges, special tokens) can be truncated."
             )
         size = check_vocab_size(vocab_size, len(specials))
         if size > self.vocab_size:
             raise VocabSizeError(
-                f"vocab_size={size} is larger than that of the tokenizer, {self.vocab_size}. "
-                f"Pass a smaller one, or learn more merges with extended()."
+                f"vocab_size={size} is larger than the vocab_size of this tokenizer, {self.vocab_size}. "
+                f"Pass a smaller vocab_size, or learn more merges with extended()."
             )
         vocabulary = Vocabulary.from_merges(self.merge_ids[: size - NUM_BYTE_TOKENS - len(specials)], specials)
         return type(self).from_parts(dataclasses.replace(self._parts, vocabulary=vocabulary))
@@ -206,19 +265,33 @@ class VocabularyMethods:
         progress: ProgressOption = "auto",
         **reading: Unpack[ReadOptions],
     ) -> Self:
-        """The tokenizer of a larger vocabulary: the merges of this one, then those that `corpus` teaches after them.
+        """Return a larger tokenizer: the merges of this one, followed by merges learned from `corpus`.
 
-        On the corpus that this tokenizer was trained on, this is what training with this `vocab_size` would have given.
-        Special tokens stay last, so **their ids move up**; all other ids stay. A tokenizer that keeps the ids of
-        another tool keeps all of them, and new tokens get the ids from its `vocab_size` on.
+        On the corpus that this tokenizer was trained on, the result is identical to training with this `vocab_size`.
+        Special tokens stay last, so **their ids increase**; all other ids stay the same. A tokenizer with the ids of
+        another tool keeps all of its ids, and new tokens get the ids from its `vocab_size` on.
 
-        tie_break: which pair wins among equal counts. Default: the rule of this tokenizer, with a `FormatWarning` where
-            it was loaded from a file that does not state one.
-        corpus, the other options: as in `train_tokenizer`.
+        Args:
+            corpus: As in `train_tokenizer`.
+            vocab_size: Number of tokens of the new tokenizer.
+            tie_break: Which pair wins among pairs with equal counts; see `train_tokenizer`. Default: the rule of this
+                tokenizer, with a `FormatWarning` if it was loaded from a file that does not record one.
+            min_frequency: Ignore words (distinct pieces) that occur fewer times than this.
+            max_token_bytes: Maximum length of a token. Default and upper limit: 1 MiB.
+            memory_limit: Memory in bytes that counting may use.
+            num_threads: Number of threads. Default: all cores available to this process.
+            progress: As in `train_tokenizer`.
+            **reading: How files are read; see `gristmill.corpus.ReadOptions`.
 
-        >>> from gristmill import Tokenizer
-        >>> Tokenizer([(b"l", b"o")]).extended(["low low lower"], vocab_size=258, progress=None).merges
-        [(b'l', b'o'), (b'lo', b'w')]
+        Raises:
+            OptionError: An argument is out of range, or `vocab_size` is smaller than this tokenizer.
+            CorpusError: The corpus is empty, damaged or not a corpus.
+            OSError: A file or URL cannot be read, or changed while it was read.
+
+        Examples:
+            >>> from gristmill import Tokenizer
+            >>> Tokenizer([(b"l", b"o")]).extended(["low low lower"], vocab_size=258, progress=None).merges
+            [(b'l', b'o'), (b'lo', b'w')]
         """
         parts, profile = extended_parts(
             self._parts,
@@ -235,18 +308,54 @@ class VocabularyMethods:
         return type(self).from_parts(parts, profile=profile)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
-        """Write the tokenizer to `path` as Gristmill JSON; an existing file is replaced whole or not at all.
+        """Write the tokenizer to `path` as Gristmill JSON.
 
-        A symbolic link is replaced, not followed. With `overwrite=False` an existing file is FileExistsError.
+        The write is atomic: an existing file is replaced completely or not at all. A symbolic link is replaced, not
+        followed.
+
+        Args:
+            path: Path of the file to write.
+            overwrite: Replace an existing file.
+
+        Raises:
+            FileExistsError: The file exists and `overwrite` is False.
+            OSError: The file cannot be written.
+
+        Examples:
+            ```python
+            tok.save("tokenizer.json")
+            tok = gm.Tokenizer.load("tokenizer.json")
+            ```
         """
         self.export(path, format="gristmill", overwrite=overwrite)
 
     def export(
         self, path: str | os.PathLike[str], *, format: str, overwrite: bool = True, **options: Any
     ) -> list[Path]:
-        """Write the tokenizer to `path` in the format of another tool, and return the files written.
+        """Write the tokenizer to `path` in the format of another tool.
 
-        What a format cannot hold is an error or a warning, never silently left out; docs/formats.md has the table.
+        If the format cannot store part of the tokenizer, a `FormatWarning` is issued. If the ids would differ, an error
+        is raised. docs/formats.md lists the limits of each format.
+
+        Args:
+            path: Path of the file to write, or of the folder for a format of several files.
+            format: "gristmill", "huggingface", "gpt2", "tiktoken", "minbpe" or "gguf".
+            overwrite: Replace existing files.
+            **options: Options of the format: `bos_token` and `eos_token` for "huggingface" and "gguf"; `pad_token`,
+                `model_max_length` and `legacy_merges` for "huggingface"; `pre` for "gguf".
+
+        Returns:
+            Paths of the files written, the main file first.
+
+        Raises:
+            TokenizerFormatError: The format cannot represent the tokenizer with the same ids.
+            OptionError: The format or an option is unknown.
+            FileExistsError: A file exists and `overwrite` is False.
+
+        Examples:
+            ```python
+            tok.export("my-tokenizer", format="huggingface", eos_token="<|endoftext|>")
+            ```
         """
         return write_tokenizer(self._parts, path, format=format, overwrite=overwrite, **options)
 
@@ -260,10 +369,29 @@ class VocabularyMethods:
         special_tokens: Mapping[str, int] | Sequence[str] | None = None,
         tie_break: str | None = None,
     ) -> Self:
-        """The tokenizer in the file or folder at `path`; `TokenizerFormatError` when it does not hold a sound one.
+        """Return the tokenizer in the file or folder at `path`.
 
-        `pattern`, `special_tokens` and `tie_break` are for formats that do not hold them; only Gristmill's own format
-        holds `tie_break`. Nothing in the file is executed.
+        `pattern`, `special_tokens` and `tie_break` are for formats that do not store them. Only Gristmill's own format
+        stores `tie_break`. No code from the file is executed.
+
+        Args:
+            path: A tokenizer file, or a folder with one.
+            format: "auto" to detect it, "gristmill", "huggingface", "gpt2", "tiktoken" or "minbpe".
+            pattern: Pattern of a file that does not store it.
+            special_tokens: Special tokens of a file that does not store them, with their ids, or as a list that gets
+                the ids in the file or the ids after the last one.
+            tie_break: Rule that the merges were learned with, for `extended`.
+
+        Raises:
+            TokenizerFormatError: The file is not a valid tokenizer, or contradicts `pattern` or `special_tokens`.
+            OptionError: An argument is out of range, or the file records another `tie_break`.
+            OSError: The file cannot be read.
+
+        Examples:
+            ```python
+            tok = gm.Tokenizer.load("tokenizer.json")
+            gpt4 = gm.Tokenizer.load("cl100k_base.tiktoken")
+            ```
         """
         return cls.from_parts(
             read_tokenizer(path, format, pattern=pattern, special_tokens=special_tokens, tie_break=tie_break)
@@ -279,13 +407,28 @@ class VocabularyMethods:
         special_tokens: Mapping[str, int] | Sequence[str] | None = None,
         tie_break: str | None = None,
     ) -> Self:
-        """The tokenizer in a folder, or of this name on the Hugging Face Hub (needs the package `huggingface_hub`).
+        """Return the tokenizer in a folder, or of a model on the Hugging Face Hub (needs `huggingface_hub`).
 
-        A path that is there is read; only a name that is no path is looked up on the Hub, and only the files of
-        tokenizers are downloaded. Nothing in them is executed.
+        An existing path is read. Any other name is looked up on the Hub, which downloads only the tokenizer files. No
+        code from them is executed.
 
-        revision: a branch, tag or commit on the Hub.
-        pattern, special_tokens, tie_break: as in `load`.
+        Args:
+            name: Path of a folder or file, or a name on the Hub such as "openai-community/gpt2".
+            revision: Branch, tag or commit on the Hub.
+            pattern: As in `load`.
+            special_tokens: As in `load`.
+            tie_break: As in `load`.
+
+        Raises:
+            FileNotFoundError: `name` is neither a path nor a name on the Hub, or the download failed.
+            MissingPackageError: `huggingface_hub` is not installed.
+            TokenizerFormatError: The files are not a valid tokenizer.
+            OptionError: An argument is out of range or does not apply.
+
+        Examples:
+            ```python
+            gpt2 = gm.Tokenizer.from_pretrained("openai-community/gpt2")
+            ```
         """
         return cls.from_parts(
             read_pretrained(
@@ -295,9 +438,22 @@ class VocabularyMethods:
 
     @classmethod
     def from_tiktoken(cls, encoding: Any, *, tie_break: str | None = None) -> Self:
-        """The tokenizer of a `tiktoken.Encoding`, or of the name of one: the same ids for every text.
+        """Return the tokenizer of a `tiktoken.Encoding`, with the same ids for every text.
 
-        tie_break: the rule its merges were learned under, for `extended`.
+        Args:
+            encoding: A `tiktoken.Encoding`, or its name, which tiktoken looks up in its cache or downloads.
+            tie_break: Rule that the merges were learned with, for `extended`.
+
+        Raises:
+            TypeError: `encoding` is neither an encoding nor a name.
+            MissingPackageError: A name was passed and tiktoken is not installed.
+            TokenizerFormatError: The vocabulary is not byte-level BPE.
+            OptionError: `tie_break` is unknown.
+
+        Examples:
+            ```python
+            gpt4 = gm.Tokenizer.from_tiktoken("cl100k_base")
+            ```
         """
         from gristmill.tokenizer.formats.tiktoken import from_encoding
 
@@ -305,10 +461,23 @@ class VocabularyMethods:
 
     @classmethod
     def from_huggingface(cls, tokenizer: Any, *, tie_break: str | None = None) -> Self:
-        """The tokenizer of a `tokenizers.Tokenizer`, or of the path of a `tokenizer.json` or of its folder.
+        """Return the tokenizer of a Hugging Face tokenizer, with the same ids for every text.
 
-        tie_break: the rule its merges were learned under, for `extended`: "huggingface" for one that the library
-            tokenizers trained.
+        Args:
+            tokenizer: A `tokenizers.Tokenizer`, a fast tokenizer of transformers, or the path of a `tokenizer.json` or
+                its folder.
+            tie_break: Rule that the merges were learned with, for `extended`. Pass "huggingface" if the library
+                tokenizers trained it.
+
+        Raises:
+            TypeError: `tokenizer` is none of these.
+            TokenizerFormatError: The tokenizer is not byte-level BPE, or changes text in a way Gristmill does not.
+            OptionError: `tie_break` is unknown.
+
+        Examples:
+            ```python
+            tok = gm.Tokenizer.from_huggingface("my-model/tokenizer.json")
+            ```
         """
         if isinstance(tokenizer, str | os.PathLike):
             return cls.load(tokenizer, format="huggingface", tie_break=tie_break)
@@ -317,21 +486,44 @@ class VocabularyMethods:
         return cls.from_parts(from_object(tokenizer).with_tie_break(tie_break))
 
     def to_tiktoken(self, name: str = "gristmill") -> Any:
-        """The `tiktoken.Encoding` that gives the same ids."""
+        """Return a `tiktoken.Encoding` that gives the same ids.
+
+        Args:
+            name: Name of the encoding.
+
+        Raises:
+            MissingPackageError: tiktoken is not installed.
+            TokenizerFormatError: tiktoken would give other ids.
+
+        Examples:
+            ```python
+            encoding = tok.to_tiktoken("my-tokenizer")
+            ```
+        """
         from gristmill.tokenizer.formats.tiktoken import to_encoding
 
         return to_encoding(self._parts, name)
 
     def to_huggingface(self) -> Any:
-        """The `tokenizers.Tokenizer` that gives the same ids."""
+        """Return a `tokenizers.Tokenizer` that gives the same ids.
+
+        Raises:
+            MissingPackageError: tokenizers is not installed.
+            TokenizerFormatError: tokenizers would give other ids.
+
+        Examples:
+            ```python
+            tokenizer = tok.to_huggingface()
+            ```
+        """
         from gristmill.tokenizer.formats.huggingface import to_object
 
         return to_object(self._parts)
 
-    # How Python sees it
+    # Special methods
 
     def __eq__(self, other: object) -> bool:
-        """Whether both have the same tokens, ids, pattern and `tie_break`, stated or not."""
+        """Whether both have the same tokens, ids, pattern and `tie_break`, recorded or assumed."""
         return self._parts == other._parts if isinstance(other, VocabularyMethods) else NotImplemented
 
     def __hash__(self) -> int:
@@ -341,7 +533,7 @@ class VocabularyMethods:
         return type(self).from_parts, (self._parts,)
 
     def __len__(self) -> int:
-        """The number of tokens, special ones among them. `vocab_size` is larger where ids leave gaps.
+        """Return the number of tokens, including special tokens. `vocab_size` is larger if the ids have gaps.
 
         >>> from gristmill import Tokenizer
         >>> len(Tokenizer([(b"l", b"o")], special_tokens=["<s>"]))
@@ -356,14 +548,14 @@ class VocabularyMethods:
         )
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """Return the HTML that notebooks show."""
         rows = [
             ("vocab_size", f"{self.vocab_size:,}"),
             ("tokens", f"{len(self):,}"),
             ("merges", f"{len(self.merge_ids):,}"),
             ("special tokens", self._shown_specials() or "none"),
             ("pattern", shortened(self.pattern)),
-            ("tie_break", self.tie_break + " (not stated by its file)" * (not self._parts.states_tie_break)),
+            ("tie_break", self.tie_break + " (assumed: not in its file)" * (not self._parts.states_tie_break)),
             ("fingerprint", self.fingerprint[:12] + "…"),
         ]
         return html_table("Tokenizer", rows)

@@ -1,4 +1,4 @@
-"""What the tests of formats share: texts, and vocabularies of every layout."""
+"""Shared by the tests of formats: texts, and vocabularies of every layout."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXTS = [
 
 @cache
 def trained(pattern: str = "gpt2") -> gm.Tokenizer:
-    """A tokenizer of Gristmill's own layout."""
+    """Return a tokenizer in Gristmill's layout."""
     return gm.train_tokenizer(
         [STORY, random_story(1, 1000)],
         vocab_size=450,
@@ -37,7 +37,7 @@ def trained(pattern: str = "gpt2") -> gm.Tokenizer:
 
 
 def renumbered() -> TokenizerParts:
-    """The merges of `trained()`, with ids as Hugging Face's trainer gives them: specials first, bytes unordered."""
+    """Return the merges of `trained()` with ids as in Hugging Face: specials first, bytes unordered."""
     from gristmill.reference import HUGGINGFACE_BYTE_ORDER
 
     tok = trained()
@@ -49,7 +49,7 @@ def renumbered() -> TokenizerParts:
 
 
 def with_gaps() -> TokenizerParts:
-    """Ids as OpenAI gives them: by rank, the specials far behind, and ids that no token has."""
+    """Return ids as OpenAI assigns them: by rank, special tokens far after the others, and ids without a token."""
     tok = trained("o200k")
     ranks = {token: id for id, token in tok.vocab.items() if id < 256 + len(tok.merges)}
     vocabulary = Vocabulary.from_ranks(ranks, {"<|endofprompt|>": 1018, "<|endoftext|>": 999})
@@ -57,7 +57,7 @@ def with_gaps() -> TokenizerParts:
 
 
 def whole_pieces() -> TokenizerParts:
-    """As Llama 3: several merges make one token, no merge makes another, and a piece that is a token is that token."""
+    """Return a vocabulary like Llama 3's: several merges for one token, a token without a merge, and whole pieces."""
     tokens = [b"ab", b"bc", b"abc", b"cab", b"xyz", b" the"]
     id_of = {bytes([byte]): byte for byte in range(256)} | {token: 256 + i for i, token in enumerate(tokens)}
     pairs = [(b"a", b"b"), (b"b", b"c"), (b"ab", b"c"), (b"a", b"bc"), (b"c", b"ab")]
@@ -74,7 +74,7 @@ LAYOUTS = {
 
 
 def same_ids(parts: TokenizerParts, other: TokenizerParts) -> bool:
-    """Whether both are the same tokenizer, up to the rule of training, which only Gristmill's file holds."""
+    """Whether both are the same tokenizer, except for tie_break, which only Gristmill's file stores."""
     ours, theirs = gm.Tokenizer.from_parts(parts), gm.Tokenizer.from_parts(other)
     return (
         parts.pattern == other.pattern
@@ -87,7 +87,7 @@ def same_ids(parts: TokenizerParts, other: TokenizerParts) -> bool:
 
 
 def gpt2_folder() -> Path:
-    """The folder with GPT-2's own files, which the environment names; without it the test is skipped."""
+    """Return the folder with GPT-2's files from an environment variable, or skip the test."""
     folder = os.environ.get("GRISTMILL_DATA")
     if not folder:
         pytest.skip("GRISTMILL_DATA names no folder with gpt2_vocab.json and gpt2_merges.txt")
@@ -95,6 +95,6 @@ def gpt2_folder() -> Path:
 
 
 def published_path(name: str) -> Path:
-    """The gzipped ranks of OpenAI's encodings, which the package bpe_openai carries."""
+    """Return the gzipped ranks of OpenAI's encodings from the package bpe_openai."""
     bpe_openai = pytest.importorskip("bpe_openai")
     return Path(bpe_openai.__file__).parent / "data" / f"{name}.tiktoken.gz"

@@ -1,7 +1,7 @@
-r"""How llama.cpp cuts text: the expressions of `src/llama-vocab.cpp` (August 2026) for the names that we write.
+r"""How llama.cpp cuts text: the expressions of `src/llama-vocab.cpp` (August 2026) for the names that Gristmill writes.
 
-`gpt-2`, `dbrx`, `llama-bpe` and `qwen2` are cut there by hand-written code for these expressions. What an expression
-does not match is a piece, as here. The names marked in `IGNORE_MERGES` take a piece that is a token as that token.
+`gpt-2`, `dbrx`, `llama-bpe` and `qwen2` are hand-written code for these expressions. Text that an expression
+does not match is a piece, as in Gristmill. With the names in `IGNORE_MERGES`, a piece that is a token becomes it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ IGNORE_MERGES = {"llama-bpe", "granite-embed-multi-97m"}
 
 
 class LlamaCpp:
-    """The tokenizer that llama.cpp makes of a vocabulary and the name of a pattern, as plainly as can be."""
+    """A minimal version of llama.cpp's tokenizer for a vocabulary and the name of a pattern."""
 
     def __init__(self, parts: TokenizerParts, pre: str) -> None:
         self._expression = regex.compile(EXPRESSIONS[pre])

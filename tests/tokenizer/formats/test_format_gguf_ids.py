@@ -28,7 +28,7 @@ def trained_on_scripts(pattern: str, *ends: str) -> gm.Tokenizer:
 
 
 def exported(parts: TokenizerParts, path) -> tuple[str | None, list[str]]:
-    """The name of the pattern in the file, and what was warned of."""
+    """Return the name of the pattern in the file, and the warnings."""
     gguf = pytest.importorskip("gguf")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -46,12 +46,12 @@ def differing_texts(parts: TokenizerParts, pre: str) -> list[str]:
 @pytest.mark.parametrize("pattern", NATIVE_PATTERNS)
 def test_without_a_warning_llama_cpp_has_the_same_ids(pattern, tmp_path):
     parts = trained_on_scripts(pattern).parts
-    pre, told = exported(parts, tmp_path / "t.gguf")
+    pre, warned = exported(parts, tmp_path / "t.gguf")
     if pattern in ("gpt2", "llama3", "qwen2", "cl100k"):
-        assert told == []
+        assert warned == []
         assert differing_texts(parts, pre) == []
     else:
-        assert len(told) == 1
+        assert len(warned) == 1
 
 
 @pytest.mark.parametrize(("pattern", "pre"), [("gpt2", "gpt-2"), ("llama3", "dbrx"), ("qwen2", "qwen2")])
@@ -65,9 +65,9 @@ def test_pieces_are_those_of_llama_cpps_expression(pattern, pre):
 
 def test_o200k_warns_and_has_the_ids_but_for_words_with_cases_outside_ascii(tmp_path):
     parts = trained_on_scripts("o200k").parts
-    pre, told = exported(parts, tmp_path / "t.gguf")
+    pre, warned = exported(parts, tmp_path / "t.gguf")
     assert pre == "granite-embed-multi-97m"
-    assert "pre='gpt-4o'" in told[0]
+    assert "pre='gpt-4o'" in warned[0]
     differing = differing_texts(parts, pre)
     assert 0 < len(differing) < len(differing_texts(parts, "gpt-4o")) / 4
     assert all(regex.search(r"(?![a-zA-Z])[\p{Lu}\p{Lt}\p{Ll}]", text) for text in differing)
@@ -76,9 +76,9 @@ def test_o200k_warns_and_has_the_ids_but_for_words_with_cases_outside_ascii(tmp_
 def test_o200k_with_a_token_that_its_own_bytes_do_not_lead_to_is_not_given_a_name_that_ignores_merges(tmp_path):
     tok = gm.Tokenizer([(b"a", b"b"), (b"b", b"c"), (b"a", b"bc")], pattern="o200k")
     assert tok.encode("abc") != [258]
-    pre, told = exported(tok.parts, tmp_path / "t.gguf")
+    pre, warned = exported(tok.parts, tmp_path / "t.gguf")
     assert pre == "gpt-4o"
-    assert "combining marks" in told[0]
+    assert "combining marks" in warned[0]
     assert tok.encode("abc") == LlamaCpp(tok.parts, pre).encode("abc")
 
 
@@ -92,17 +92,17 @@ def test_o200k_with_a_token_that_its_own_bytes_do_not_lead_to_is_not_given_a_nam
 )
 def test_a_vocabulary_with_tokens_across_a_place_that_is_cut_otherwise_warns(pattern, ends, match, tmp_path):
     parts = trained_on_scripts(pattern, *ends).parts
-    pre, told = exported(parts, tmp_path / "t.gguf")
-    assert len(told) == 1
-    assert match in told[0]
+    pre, warned = exported(parts, tmp_path / "t.gguf")
+    assert len(warned) == 1
+    assert match in warned[0]
     tok = gm.Tokenizer.from_parts(parts)
     text = "the miller\n   " if pattern == "cl100k" else "the'ſteht"
     assert tok.encode(text) != LlamaCpp(parts, pre).encode(text)
 
 
 def test_whole_pieces_have_the_same_ids(tmp_path):
-    pre, told = exported(whole_pieces(), tmp_path / "t.gguf")
-    assert (pre, told) == ("llama-bpe", [])
+    pre, warned = exported(whole_pieces(), tmp_path / "t.gguf")
+    assert (pre, warned) == ("llama-bpe", [])
     assert differing_texts(whole_pieces(), pre) == []
 
 

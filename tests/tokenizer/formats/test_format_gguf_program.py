@@ -1,4 +1,4 @@
-"""GGUF in llama.cpp itself, where llama-cpp-python is installed: an export that does not warn has our ids there."""
+"""GGUF in llama.cpp, if llama-cpp-python is installed: an export that does not warn gives the same ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TEXTS = list(varied_texts(13, 3000))
 
 
 class Program:
-    """The tokenizer of a file with no tensors, loaded by llama.cpp."""
+    """Return the tokenizer of a file without tensors, loaded by llama.cpp."""
 
     def __init__(self, path) -> None:
         llama_cpp.llama_backend_init()
@@ -47,8 +47,8 @@ def exported(tok, path, **options) -> tuple[Program, list[str]]:
 @pytest.mark.parametrize("pattern", ["gpt2", "llama3", "cl100k", "qwen2"])
 def test_ids_are_the_same_for_3000_texts(pattern, tmp_path):
     tok = trained_on_scripts(pattern)
-    program, told = exported(tok, tmp_path / "t.gguf")
-    assert told == []
+    program, warned = exported(tok, tmp_path / "t.gguf")
+    assert warned == []
     assert [text for text in TEXTS if program.encode(text) != tok.encode(text)] == []
     marked = [f"{text}<|endoftext|>{text[:5]}" for text in TEXTS[:300]]
     assert [program.encode(text, specials=True) for text in marked] == [
@@ -58,8 +58,8 @@ def test_ids_are_the_same_for_3000_texts(pattern, tmp_path):
 
 def test_whole_pieces_are_the_same(tmp_path):
     tok = gm.Tokenizer.from_parts(whole_pieces())
-    program, told = exported(tok, tmp_path / "t.gguf")
-    assert told == []
+    program, warned = exported(tok, tmp_path / "t.gguf")
+    assert warned == []
     texts = [*TEXTS[:1000], "abc cab bca xyz abcd the"]
     assert [program.encode(text) for text in texts] == [tok.encode(text) for text in texts]
 

@@ -53,7 +53,7 @@ def test_the_folder_or_either_file_is_read(name, tmp_path):
 
 @pytest.mark.parametrize("names", [("tales-vocab.json", "tales-merges.txt"), ("encoder.json", "vocab.bpe")])
 def test_files_with_longer_names_belong_together_by_their_beginning(names, tmp_path):
-    with pytest.warns(FormatWarning, match=r"transformers takes '<\|end\|>' for text\. Pass the name of a folder"):
+    with pytest.warns(FormatWarning, match=r"transformers treats '<\|end\|>' as text\. Pass the name of a folder"):
         written = trained().export(tmp_path / names[0], format="gpt2")
     assert [path.name for path in written] == list(names)
     for name in names:
@@ -73,7 +73,7 @@ def test_the_first_line_is_the_version_and_no_other_line_is(tmp_path):
 def test_specials_are_told_by_their_look_or_named(tmp_path):
     vocab = {"ab": 256, "<|end|>": 257, "<s>": 258, "<end of text>": 259}
     folder = write_files(tmp_path, vocab, "#version: 0.2\na b\n")
-    with pytest.raises(gm.TokenizerFormatError, match=r"'<end of text>' holds characters .* special_tokens"):
+    with pytest.raises(gm.TokenizerFormatError, match=r"'<end of text>' has characters .* special_tokens"):
         gm.Tokenizer.load(folder)
     tok = gm.Tokenizer.load(folder, special_tokens=["<s>", "<end of text>"])
     assert tok.special_tokens == {"<|end|>": 257, "<s>": 258, "<end of text>": 259}
@@ -82,7 +82,7 @@ def test_specials_are_told_by_their_look_or_named(tmp_path):
     assert gm.Tokenizer.load(folder, special_tokens=["<end of text>", "<new>"]).special_tokens["<new>"] == 260
     with pytest.raises(gm.TokenizerFormatError, match=r"'<s>' with id 1, but it has id 258 in vocab\.json"):
         gm.Tokenizer.load(folder, special_tokens={"<s>": 1, "<end of text>": 259})
-    with pytest.raises(gm.TokenizerFormatError, match="'ab' with id 256, but merges make or use it"):
+    with pytest.raises(gm.TokenizerFormatError, match="'ab' with id 256, but merges create or use it"):
         gm.Tokenizer.load(folder, special_tokens=["ab", "<end of text>"])
 
 
@@ -94,7 +94,7 @@ def test_a_token_that_no_merge_makes_is_never_used_but_decoded(tmp_path):
 
 def test_the_pattern_is_gpt2s_unless_given(tmp_path):
     tok = trained("cl100k")
-    with pytest.warns(FormatWarning, match="hold no pattern.*pattern='cl100k'"):
+    with pytest.warns(FormatWarning, match="do not store the pattern.*pattern='cl100k'"):
         tok.export(tmp_path, format="gpt2")
     assert gm.Tokenizer.load(tmp_path).pattern == "gpt2"
     assert same_ids(read_tokenizer(tmp_path, pattern="cl100k"), tok.parts)
@@ -106,7 +106,7 @@ def test_specials_of_any_look_are_named_in_a_folder_and_lost_without_one(tmp_pat
         warnings.simplefilter("error")
         tok.export(tmp_path / "folder", format="gpt2")
     assert gm.Tokenizer.load(tmp_path / "folder") == tok
-    message = r"takes '<s>', '<\|x\|>', 'two words' for text.*special_tokens=\['<s>', '<\|x\|>', 'two words'\]"
+    message = r"treats '<s>', '<\|x\|>', 'two words' as text.*special_tokens=\['<s>', '<\|x\|>', 'two words'\]"
     with pytest.warns(FormatWarning, match=message):
         tok.export(tmp_path / "t-vocab.json", format="gpt2")
     again = gm.Tokenizer.load(tmp_path / "t-vocab.json", special_tokens=["<s>", "two words"])

@@ -1,4 +1,4 @@
-"""Gristmill's own file: any vocabulary, the same bytes for the same tokenizer."""
+"""Gristmill's own file: any vocabulary, and identical files for equal tokenizers."""
 
 from __future__ import annotations
 
@@ -87,10 +87,12 @@ def test_what_is_given_must_be_what_the_file_says(tmp_path):
     specials = trained().special_tokens
     for given in ({"pattern": "gpt2"}, {"special_tokens": specials}, {"special_tokens": list(specials)}):
         assert same_ids(read_tokenizer(tmp_path / "t.json", **given), trained().parts)
-    with pytest.raises(gm.TokenizerFormatError, match=r"t\.json: holds its own pattern, 'gpt2', and pattern='cl100k'"):
+    with pytest.raises(
+        gm.TokenizerFormatError, match=r"t\.json: the file stores pattern 'gpt2', which differs from pattern='cl100k'"
+    ):
         read_tokenizer(tmp_path / "t.json", pattern="cl100k")
     for special_tokens in ([], ["<|end|>"], {**specials, "<|end|>": 7}):
-        with pytest.raises(gm.TokenizerFormatError, match="holds its own special tokens"):
+        with pytest.raises(gm.TokenizerFormatError, match="the file stores special tokens"):
             read_tokenizer(tmp_path / "t.json", special_tokens=special_tokens)
 
 

@@ -1,4 +1,4 @@
-"""Hugging Face tokenizer.json: the same ids in `tokenizers`, and what real files hold."""
+"""Hugging Face tokenizer.json: the same ids in `tokenizers`, and the contents of real files."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def test_objects_go_both_ways():
     theirs = tok.to_huggingface()
     assert_ids_of_tokenizers(tok, theirs)
     assert same_ids(gm.Tokenizer.from_huggingface(theirs).parts, tok.parts)
-    # a fast tokenizer of transformers has the other one inside
+    # a fast tokenizer of transformers wraps a tokenizers.Tokenizer
     assert same_ids(huggingface.from_object(SimpleNamespace(backend_tokenizer=theirs)), tok.parts)
-    with pytest.raises(TypeError, match=r"SimpleNamespace is no tokenizers\.Tokenizer"):
+    with pytest.raises(TypeError, match=r"SimpleNamespace is neither a tokenizers\.Tokenizer"):
         huggingface.from_object(SimpleNamespace())
 
 
@@ -102,7 +102,9 @@ def test_specials_are_in_the_model_so_that_its_vocab_size_counts_them():
 @pytest.mark.parametrize("special", ["é", "ab", "Ġ"])
 def test_a_special_that_tokenizers_would_take_for_a_plain_token_is_refused(special, tmp_path):
     tok = gm.Tokenizer([(b"a", b"b")], special_tokens=[special])
-    with pytest.raises(gm.TokenizerFormatError, match=r"x\.json: the special token .* is spelled as the token with id"):
+    with pytest.raises(
+        gm.TokenizerFormatError, match=r"x\.json: the special token .* is spelled like the token with id"
+    ):
         tok.export(tmp_path / "x.json", format="huggingface")
     assert not list(tmp_path.iterdir())
 
@@ -110,7 +112,7 @@ def test_a_special_that_tokenizers_would_take_for_a_plain_token_is_refused(speci
 @pytest.mark.parametrize("name", ["model", "model/", "model.v2", "models.json"])
 def test_a_folder_has_the_two_files_that_transformers_reads(name, tmp_path):
     if name.endswith(".json"):
-        (tmp_path / name).mkdir()  # a folder that is there is a folder, whatever its name
+        (tmp_path / name).mkdir()  # an existing folder is a folder, whatever its name
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         trained().export(f"{tmp_path}/{name}", format="huggingface")
@@ -192,15 +194,15 @@ def test_an_export_warns_of_a_special_token_that_hugging_face_decodes_otherwise(
         tok.export(tmp_path / "x", format=format)
         theirs = tok.to_huggingface()
     differs = theirs.decode([257], skip_special_tokens=False) != tok.decode([257])
-    told = [str(one.message) for one in caught]
-    assert ["decodes them to other text" in message and repr(special) in message for message in told] == [
+    warned = [str(one.message) for one in caught]
+    assert ["decodes them to other text" in message and repr(special) in message for message in warned] == [
         True,
         True,
     ] * differs
     assert theirs.encode(special).ids == [257]
 
 
-# Patterns in the dialect that Oniguruma understands
+# Patterns in Oniguruma's dialect
 
 
 @pytest.mark.parametrize("name", NATIVE_PATTERNS)
@@ -245,7 +247,7 @@ def test_a_folder_with_a_tokenizer_json_is_read(tmp_path):
 def test_a_piece_that_is_a_token_is_that_token_also_where_merges_make_another():
     parts = whole_pieces()
     content = json.loads(huggingface.dump(parts))
-    # Now every token is made by some merge, but of the piece "bcab" merges make something else.
+    # Now some merge creates every token, but merges turn the piece "bcab" into something else.
     content["model"]["vocab"] = {spell(bytes([byte])): byte for byte in range(256)} | {
         "ab": 256,
         "bc": 257,
@@ -273,7 +275,7 @@ def test_a_merge_of_a_token_that_no_merge_makes_never_happens(ignore_merges):
 
 
 def llama3_file():
-    """A small file with everything that Llama 3's has."""
+    """Return a small file with all features of Llama 3's."""
     content = json.loads(huggingface.dump(whole_pieces()))
     template = [{"SpecialToken": {"id": "<|begin_of_text|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
     specials = {"<|begin_of_text|>": {"id": "<|begin_of_text|>", "ids": [300], "tokens": ["<|begin_of_text|>"]}}
@@ -289,7 +291,7 @@ def llama3_file():
 
 def test_a_file_like_that_of_llama3_is_read_and_what_is_not_applied_is_said():
     text = json.dumps(llama3_file())
-    with pytest.warns(FormatWarning, match=r"not put around texts: <\|begin_of_text\|>"):
+    with pytest.warns(FormatWarning, match=r"not added to texts: <\|begin_of_text\|>"):
         parts = huggingface.parse(text.encode())
     assert parts.pattern.name == "llama3"
     assert parts.vocabulary.whole_pieces
@@ -306,7 +308,7 @@ def test_a_file_like_that_of_qwen2_is_read_and_what_is_not_applied_is_said():
     said = [str(warning.message) for warning in caught]
     assert len(said) == 2
     assert "NFC" in said[0]
-    assert "'<|end|>' the first, are not marked special" in said[1]
+    assert "the first is '<|end|>', are not marked special" in said[1]
     assert same_ids(parts, trained("qwen2").parts)
 
 
@@ -322,7 +324,7 @@ BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": Tr
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c.update(truncation={"max_length": 5}), "the truncation that this tokenizer asks for is not done"),
+        (lambda c: c.update(truncation={"max_length": 5}), "the truncation of this tokenizer is not applied"),
         (
             lambda c: (
                 c["added_tokens"][0].update(content="<|e"),
@@ -331,15 +333,15 @@ BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": Tr
             ),
             "normalized=false overlap others",
         ),
-        (lambda c: c.update(padding={"strategy": "BatchLongest"}), "the padding that"),
+        (lambda c: c.update(padding={"strategy": "BatchLongest"}), "the padding of"),
         (lambda c: c.update(decoder={"type": "Fuse"}), "the decoder 'Fuse' is not used"),
         (
             lambda c: c.update(post_processor={"type": "BertProcessing", "sep": ["</s>", 1], "cls": ["<s>", 0]}),
-            "not put around texts: </s>, <s>",
+            "not added to texts: </s>, <s>",
         ),
         (
             lambda c: c["pre_tokenizer"]["pretokenizers"][0].update(pattern={"Regex": r"\p{N}{1,3}+|a$|."}),
-            r"holds \{m,n\}\+ and \^ or \$",
+            r"contains \{m,n\}\+ and \^ or \$",
         ),
     ],
 )
@@ -380,9 +382,9 @@ def test_what_is_not_applied_is_said(change, message):
         (lambda c: c["added_tokens"][0].update(lstrip=True), "lstrip=true for the added token '<|endoftext|>'"),
         (lambda c: c["added_tokens"][0].update(rstrip=True), "rstrip=true"),
         (lambda c: c["added_tokens"][0].update(single_word=True), "single_word=true"),
-        (lambda c: c["added_tokens"][0].update(content="th", id=c["model"]["vocab"]["th"]), "merges make or use it"),
+        (lambda c: c["added_tokens"][0].update(content="th", id=c["model"]["vocab"]["th"]), "merges create or use it"),
         (lambda c: c["model"]["vocab"].update({"<|end|>": 700}), "has id 700 in the vocabulary"),
-        (lambda c: c["model"]["vocab"].update({"a b": 700}), "characters that stand for no byte"),
+        (lambda c: c["model"]["vocab"].update({"a b": 700}), "characters that are not in the byte alphabet"),
     ],
 )
 def test_what_would_change_ids_is_refused_by_its_name(change, message):

@@ -1,4 +1,4 @@
-"""Pre-tokenizers of several steps, as StarCoder and DeepSeek have them: the pieces of `tokenizers`, text by text."""
+"""Pre-tokenizers of several steps, as in StarCoder and DeepSeek: the same pieces as `tokenizers` for every text."""
 
 from __future__ import annotations
 

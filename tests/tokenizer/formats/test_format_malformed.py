@@ -1,4 +1,4 @@
-"""Malformed files of every format: an error of ours that names the file, before anything large is made of them."""
+"""Malformed files of every format: a Gristmill error that names the file, before much memory is used."""
 
 from __future__ import annotations
 
@@ -40,37 +40,37 @@ V2.pop("sha256")
         ({"byte_ids": list(range(255))}, "256 ids"),
         ({"byte_ids": [*range(255), 300.0]}, "256 ids"),
         ({"byte_ids": [*range(255), True]}, "256 ids"),
-        ({"byte_ids": [*range(255), 0]}, "comes twice"),
-        ({"byte_ids": [*range(255), 2**32 - 1]}, "ids go from 0"),
-        ({"byte_ids": [*range(255), -1]}, "ids go from 0"),
-        ({"byte_ids": [*range(255), 10**400]}, "ids go from 0"),
+        ({"byte_ids": [*range(255), 0]}, "occurs twice"),
+        ({"byte_ids": [*range(255), 2**32 - 1]}, "ids must be from 0"),
+        ({"byte_ids": [*range(255), -1]}, "ids must be from 0"),
+        ({"byte_ids": [*range(255), 10**400]}, "ids must be from 0"),
         ({"whole_pieces": 1}, "whole_pieces"),
         ({"other_tokens": {}}, "other_tokens"),
         ({"other_tokens": [[260, "!"]]}, ""),
         ({"other_tokens": [[260, ""]]}, "at least one byte|empty token"),
-        ({"other_tokens": [[260, "eHl6"], [260, "eHl6"]]}, "id 260 comes twice"),
-        ({"other_tokens": [[260, "eHl6"], [261, "eHl6"]]}, "ids 260 and 261 are the same bytes"),
+        ({"other_tokens": [[260, "eHl6"], [260, "eHl6"]]}, "id 260 occurs twice"),
+        ({"other_tokens": [[260, "eHl6"], [261, "eHl6"]]}, "ids 260 and 261 have the same bytes"),
         ({"other_tokens": [[True, "eHl6"]]}, "instead of"),
-        ({"other_tokens": [[97, "eHl6"]]}, "comes twice"),
+        ({"other_tokens": [[97, "eHl6"]]}, "occurs twice"),
         ({"other_tokens": [[300, "eHl6"]]}, "special token .* has id 300"),
-        ({"other_tokens": [[2**32 - 1, "eHl6"]]}, "ids go from 0"),
+        ({"other_tokens": [[2**32 - 1, "eHl6"]]}, "ids must be from 0"),
         ({"merges": [[97, 98]]}, r"merge 0 is \[97, 98\]"),
         ({"merges": [[97, 98, True]]}, "merge 0"),
         ({"merges": [[97, 98, 2**32 - 1]]}, "an id outside 0 to"),
         ({"merges": [[97, 98, -1]]}, "an id outside 0 to"),
         ({"merges": [[97, 98, 10**30]]}, "an id outside 0 to"),
-        ({"merges": [[97, 98, 256], [97, 98, 256]]}, "as an earlier one does"),
-        ({"merges": [[97, 98, 256], [97, 99, 256]]}, "merge 1 makes id 256 as b'ac', but it is b'ab'"),
-        ({"merges": [[97, 98, 99]]}, "merge 0 makes id 99"),
+        ({"merges": [[97, 98, 256], [97, 98, 256]]}, "as an earlier merge does"),
+        ({"merges": [[97, 98, 256], [97, 99, 256]]}, "merge 1 creates id 256 as b'ac', but id 256 is b'ab'"),
+        ({"merges": [[97, 98, 99]]}, "merge 0 creates id 99"),
         ({"merges": [[97, 98, 256], [97, 300, 257]]}, "merge 1 joins ids 97 and 300"),
         ({"merges": [[97, 257, 256], [97, 256, 257]]}, "merge 0 joins ids 97 and 257"),  # a cycle
         ({"merges": [[97, 256, 256]]}, "merge 0 joins ids 97 and 256"),
         ({"merges": [[97, 97, 400], *[[400 + i, 400 + i, 401 + i] for i in range(60)]]}, "more than 268,435,456 bytes"),
         ({"special_tokens": [["<s>", 97]]}, "'<s>' has id 97"),
         ({"special_tokens": [["<s>", 300], ["<t>", 300]]}, "'<t>'.* 300"),
-        ({"special_tokens": [["<s>", 2**32 - 1]]}, "ids go from 0"),
-        ({"special_tokens": [["<s>", True]]}, "ids go from 0"),
-        ({"special_tokens": [["<s>", None]]}, "ids go from 0"),
+        ({"special_tokens": [["<s>", 2**32 - 1]]}, "ids must be from 0"),
+        ({"special_tokens": [["<s>", True]]}, "ids must be from 0"),
+        ({"special_tokens": [["<s>", None]]}, "ids must be from 0"),
     ],
 )
 def test_gristmill_json(change, message, tmp_path):
@@ -93,14 +93,14 @@ def with_vocab(**change):
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        (HF | {"model": None}, 'no "model"'),
+        (HF | {"model": None}, '"model" is missing'),
         (HF | {"added_tokens": {}}, "added_tokens"),
         (HF | {"added_tokens": [{"id": 448}]}, "NoneType"),
         (HF | {"added_tokens": [{"id": 448, "content": ""}]}, "empty"),
         (HF | {"added_tokens": [{"id": 448, "content": "\ud800"}]}, "lone surrogate"),
-        (HF | {"added_tokens": [{"id": 2**32 - 1, "content": "<s>"}]}, "ids go from 0"),
-        (HF | {"added_tokens": [{"id": True, "content": "<s>"}]}, "ids go from 0"),
-        (HF | {"added_tokens": [{"id": 97, "content": "<s>"}]}, "'<s>' has id 97, as "),
+        (HF | {"added_tokens": [{"id": 2**32 - 1, "content": "<s>"}]}, "ids must be from 0"),
+        (HF | {"added_tokens": [{"id": True, "content": "<s>"}]}, "ids must be from 0"),
+        (HF | {"added_tokens": [{"id": 97, "content": "<s>"}]}, "'<s>' has id 97, which another token has"),
         (HF | {"added_tokens": [{"id": 448, "content": "<s>"}] * 2}, "twice"),
         (with_model(vocab=[]), "vocab"),
         (with_model(vocab={}), "merge|bytes have no token"),
@@ -112,13 +112,13 @@ def with_vocab(**change):
         (with_model(merges=[["a", ""]]), "merge 0"),
         (with_model(merges=[["a", "nowhere"]]), "'nowhere', which is not in the vocabulary"),
         (with_model(merges=[["q", "q"]]), "b'qq' is not in the vocabulary"),
-        (with_model(merges=[*HF["model"]["merges"], HF["model"]["merges"][0]]), "as an earlier one does"),
+        (with_model(merges=[*HF["model"]["merges"], HF["model"]["merges"][0]]), "as an earlier merge does"),
         (with_vocab(qq=97), "both have id 97"),
-        (with_vocab(qq=2**32 - 1), "ids go from 0"),
-        (with_vocab(qq=-1), "ids go from 0"),
-        (with_vocab(qq=True), "ids go from 0"),
-        (with_vocab(qq=400.0), "ids go from 0"),
-        (with_vocab(qq=[]), "ids go from 0"),
+        (with_vocab(qq=2**32 - 1), "ids must be from 0"),
+        (with_vocab(qq=-1), "ids must be from 0"),
+        (with_vocab(qq=True), "ids must be from 0"),
+        (with_vocab(qq=400.0), "ids must be from 0"),
+        (with_vocab(qq=[]), "ids must be from 0"),
         (with_vocab(**{"": 500}), "at least one byte|empty token"),
         (with_model(vocab={text: id for text, id in HF["model"]["vocab"].items() if text != "Ā"}), "0x00"),
     ],
@@ -144,15 +144,15 @@ GPT2 = {character: byte for byte, character in enumerate(CHARACTER_OF)} | {"ab":
         (GPT2, b"#version: 0.2\nab\n", "line 2"),
         (GPT2, b"#version: 0.2\na \n", "line 2"),
         (GPT2, b"#version: 0.2\n\na b\n", "line 2"),
-        (GPT2, b"#version: 0.2\na b\na b\n", "as an earlier one does"),
+        (GPT2, b"#version: 0.2\na b\na b\n", "as an earlier merge does"),
         (GPT2, b"#version: 0.2\na c\n", "b'ac' is not in the vocabulary"),
         (GPT2, b"#version: 0.2\na \xff\n", "merges.txt: is not UTF-8"),
-        (GPT2, b"#version: 0.2\na\xc2\x85 b\n", "stand for no byte"),
-        (GPT2, b"", "merges.txt: has 0 bytes"),
+        (GPT2, b"#version: 0.2\na\xc2\x85 b\n", "not in the byte alphabet"),
+        (GPT2, b"", "merges.txt: is empty"),
         (GPT2 | {"cd": 97}, b"a b\n", "both have id 97"),
-        (GPT2 | {"cd": 2**32 - 1}, b"a b\n", "ids go from 0"),
-        (GPT2 | {"cd": None}, b"a b\n", "ids go from 0"),
-        (GPT2 | {"<|x|>": [1]}, b"a b\n", "ids go from 0"),
+        (GPT2 | {"cd": 2**32 - 1}, b"a b\n", "ids must be from 0"),
+        (GPT2 | {"cd": None}, b"a b\n", "ids must be from 0"),
+        (GPT2 | {"<|x|>": [1]}, b"a b\n", "ids must be from 0"),
         ({"ab": 256}, b"a b\n", "bytes have no token"),
         ([], b"a b\n", "not a JSON object"),
     ],
@@ -190,7 +190,7 @@ RANKS = b"".join(b"%s %d\n" % (base64.b64encode(bytes([byte])), byte) for byte i
         (RANKS + b" 256\n", "line 257"),
         (RANKS + b"YWI= 97\n", "both have id 97"),
         (RANKS + b"YQ== 256\n", "line 257 has the token b'a', as an earlier"),
-        (RANKS + b"YWI= 4294967295\n", "ids go from 0"),
+        (RANKS + b"YWI= 4294967295\n", "ids must be from 0"),
         (RANKS + b"YWI= " + b"9" * 5000 + b"\n", "line 257"),
         (gzip.compress(RANKS, mtime=0)[:-9], "damaged gzip"),
         (gzip.compress(RANKS, mtime=0)[:20] + b"\xff" * 20, "damaged gzip"),
@@ -212,13 +212,13 @@ def test_special_tokens_given_with_impossible_ids(specials, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("minbpe v2\n\n0\n", "whole file"),
-        ("minbpe v1", "whole file"),
+        ("minbpe v2\n\n0\n", "not a minbpe model, or truncated"),
+        ("minbpe v1", "not a minbpe model, or truncated"),
         ("minbpe v1\n", "ends before"),
-        ("minbpe v1\n\n0", "whole file"),
+        ("minbpe v1\n\n0", "not a minbpe model, or truncated"),
         ("minbpe v1\n(\n0\n", "not a valid regular expression"),
-        ("minbpe v1\n\nmany\n", "line 3: 'many' is no number"),
-        ("minbpe v1\n\n99999\n", "has 99,999 special tokens"),
+        ("minbpe v1\n\nmany\n", "line 3: 'many' is not an integer"),
+        ("minbpe v1\n\n99999\n", "announces 99,999 special tokens"),
         ("minbpe v1\n\n1\n<s> 300 1\n", "line 4"),
         ("minbpe v1\n\n1\n<s> 97\n", "'<s>' has id 97"),
         ("minbpe v1\n\n1\n<s> 4294967295\n", "line 4"),
@@ -226,7 +226,7 @@ def test_special_tokens_given_with_impossible_ids(specials, tmp_path):
         ("minbpe v1\n\n2\n<s> 300\n<t> 300\n", "'<s>' and '<t>' both have id 300"),
         ("minbpe v1\n\n0\n97\n", "line 4"),
         ("minbpe v1\n\n0\n97 256\n", "merge 0 joins ids 97 and 256"),  # a cycle
-        ("minbpe v1\n\n0\n97 98\n97 98\n", "as an earlier one does"),
+        ("minbpe v1\n\n0\n97 98\n97 98\n", "as an earlier merge does"),
         ("minbpe v1\n\n0\n97 -1\n", "line 4"),
         ("minbpe v1\n\n0\n97 ٣\n", "line 4"),
         ("minbpe v1\n\n0\n97 4294967295\n", "line 4"),
@@ -278,7 +278,7 @@ def test_what_is_no_tokenizer_is_a_format_error_in_every_format(format, data, tm
         read_tokenizer(tmp_path / "vocab.json", format, pattern="gpt2")
 
 
-# minbpe's and tiktoken's files do not say where they end: cut between two lines, they are whole files.
+# minbpe's and tiktoken's files have no end marker: truncated between two lines, they are valid files.
 @pytest.mark.parametrize("format", ["gristmill", "huggingface"])
 def test_a_file_cut_anywhere_is_refused(format, tmp_path):
     tok = gm.Tokenizer([(b"a", b"b")], special_tokens=["<s>"])
@@ -322,8 +322,8 @@ def test_random_damage_gives_a_tokenizer_or_a_format_error_and_nothing_else(form
 def test_a_gigabyte_is_refused_unread(format, tmp_path):
     (tmp_path / "merges.txt").write_text("a b\n")
     with (tmp_path / "vocab.json").open("wb") as file:
-        file.truncate(1 << 30)  # a hole: takes no disk
-    with pytest.raises(gm.TokenizerFormatError, match="1,073,741,824 bytes; a tokenizer has at most 134,217,728"):
+        file.truncate(1 << 30)  # a sparse file, which takes no disk space
+    with pytest.raises(gm.TokenizerFormatError, match="1,073,741,824 bytes; a tokenizer may have at most 134,217,728"):
         read_tokenizer(tmp_path / "vocab.json", format, pattern="gpt2")
 
 
@@ -352,17 +352,17 @@ def test_json_that_would_fill_memory_is_refused_before_it_is_parsed(unit, tmp_pa
         timeout=60,
         check=True,
     )
-    assert "items; at most 10,000,000 are read" in run.stdout
+    assert "items; at most 10,000,000 are allowed" in run.stdout
 
 
 def test_a_folder_without_a_tokenizer(tmp_path):
     (tmp_path / "sub").mkdir()
-    with pytest.raises(gm.TokenizerFormatError, match="sub: has no tokenizer that can be read"):
+    with pytest.raises(gm.TokenizerFormatError, match="sub: the folder has no tokenizer file"):
         read_tokenizer(tmp_path / "sub")
-    with pytest.raises(gm.TokenizerFormatError, match=r"sub: has no file of the format 'tiktoken' \(\*\.tiktoken, "):
+    with pytest.raises(gm.TokenizerFormatError, match=r"sub: has no file of format 'tiktoken' \(\*\.tiktoken, "):
         read_tokenizer(tmp_path / "sub", "tiktoken", pattern="gpt2")
     (tmp_path / "sub" / "manifest.json").write_text("[1, 2]")
-    with pytest.raises(gm.TokenizerFormatError, match="sub: has no tokenizer that can be read"):
+    with pytest.raises(gm.TokenizerFormatError, match="sub: the folder has no tokenizer file"):
         read_tokenizer(tmp_path / "sub")
 
 

@@ -17,7 +17,7 @@ from gristmill.tokenizer.formats import read_tokenizer, write_tokenizer
 
 
 def load_as_minbpe_does(path):
-    """Pattern, specials and merges, read in the way of minbpe's own loader."""
+    """Pattern, specials and merges, read as minbpe's loader does."""
     with path.open(encoding="utf-8") as file:
         assert file.readline().strip() == "minbpe v1"
         pattern = file.readline().strip()
@@ -32,7 +32,7 @@ def load_as_minbpe_does(path):
 
 
 def encode_as_minbpe_does(text, pattern, merges):
-    """The ids of a text without specials: in each piece, the pair that was learned first, wherever it is, and so on."""
+    """Return the ids of a text without specials: in each piece, merge the pair that was learned first, and repeat."""
     ids = []
     for piece in regex.findall(pattern, text) if pattern else [text]:
         parts = list(piece.encode())
@@ -122,7 +122,7 @@ def test_gaps_before_the_specials_are_held(tmp_path):
 
 
 def test_what_does_not_fit_on_a_line_is_refused(tmp_path):
-    with pytest.raises(gm.TokenizerFormatError, match="holds white space"):
+    with pytest.raises(gm.TokenizerFormatError, match="contains white space"):
         gm.Tokenizer([], special_tokens=["end of text"]).export(tmp_path / "a.model", format="minbpe")
     with pytest.raises(gm.TokenizerFormatError, match="line breaks"):
         gm.Tokenizer([], pattern="a|\n|b").export(tmp_path / "a.model", format="minbpe")

@@ -24,7 +24,7 @@ tiktoken = pytest.importorskip("tiktoken")
 @pytest.mark.parametrize("pattern", NATIVE_PATTERNS)
 def test_write_read_write_gives_the_same_bytes_and_the_same_tokenizer(pattern, tmp_path):
     tok = trained(pattern)
-    with pytest.warns(FormatWarning, match="neither the pattern nor special tokens. Read it with pattern="):
+    with pytest.warns(FormatWarning, match="neither the pattern nor special tokens. Load it with pattern="):
         tok.export(tmp_path / "a.tiktoken", format="tiktoken")
     again = read_tokenizer(tmp_path / "a.tiktoken", pattern=pattern, special_tokens=tok.special_tokens)
     assert same_ids(tok.parts, again)
@@ -54,7 +54,7 @@ def test_a_file_without_a_known_name_needs_a_pattern(tmp_path):
     with pytest.warns(FormatWarning):
         trained().export(tmp_path / "a.tiktoken", format="tiktoken")
     with pytest.raises(
-        gm.TokenizerFormatError, match=r"a\.tiktoken: a \.tiktoken file holds no pattern.*Pass pattern="
+        gm.TokenizerFormatError, match=r"a\.tiktoken: a \.tiktoken file does not store the pattern.*Pass pattern="
     ):
         gm.Tokenizer.load(tmp_path / "a.tiktoken")
     tok = gm.Tokenizer.load(tmp_path / "a.tiktoken", pattern="gpt2")
@@ -71,9 +71,9 @@ TOKENS = BYTES | {b"ab": 256, b"cd": 257, b"abcd": 258}
 @pytest.mark.parametrize(
     ("tokens", "pairs"),
     [
-        (TOKENS | {b"ab": 257, b"cd": 256}, PAIRS),  # merges not in the order of their ids
+        (TOKENS | {b"ab": 257, b"cd": 256}, PAIRS),  # merges that are not in order of id
         (TOKENS, [*PAIRS, (b"b", b"c")][::-1]),
-        (TOKENS | {b"bcd": 259}, [*PAIRS, (b"b", b"cd"), (b"a", b"bcd")]),  # two merges make one token
+        (TOKENS | {b"bcd": 259}, [*PAIRS, (b"b", b"cd"), (b"a", b"bcd")]),  # two merges create one token
         (TOKENS | {b"xyz": 259}, PAIRS),  # never used, but tiktoken would use it
     ],
     ids=["order", "backwards", "two_merges", "unused"],
@@ -116,7 +116,7 @@ def test_objects_go_both_ways(pattern):
 
 
 def test_what_is_no_encoding_is_a_type_error():
-    with pytest.raises(TypeError, match=r"int is no tiktoken\.Encoding"):
+    with pytest.raises(TypeError, match=r"int is not a tiktoken\.Encoding"):
         gm.Tokenizer.from_tiktoken(7)
 
 
@@ -134,7 +134,7 @@ def test_without_tiktoken_the_error_says_what_to_install(monkeypatch):
 
 
 def test_a_pattern_of_the_user_is_passed_on_with_a_warning():
-    with pytest.warns(FormatWarning, match="another engine"):
+    with pytest.warns(FormatWarning, match="another regex engine"):
         gm.Tokenizer([], pattern=r"\w|\W").to_tiktoken()
 
 
@@ -153,7 +153,7 @@ def test_a_published_vocabulary_loads_by_its_name_and_gives_the_ids_of_tiktoken(
     for text in [*TEXTS, "a<|endoftext|>b<|endofprompt|>"]:
         assert tok.encode(text, allowed_special="all") == theirs.encode(text, allowed_special="all")
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # the name says the pattern and the specials
+        warnings.simplefilter("error")  # the name gives the pattern and the special tokens
         tok.export(tmp_path / f"{name}.tiktoken", format="tiktoken")
     assert (tmp_path / f"{name}.tiktoken").read_bytes().split() == data.split()
 
@@ -170,15 +170,15 @@ def test_the_published_names_are_those_of_tiktoken(monkeypatch):
 def test_a_gzipped_file_is_unpacked_within_bounds(tmp_path, monkeypatch):
     monkeypatch.setattr(format_module, "MAX_FILE_BYTES", 1 << 20)
     (tmp_path / "bomb.tiktoken.gz").write_bytes(gzip.compress(bytes(8 << 20)))
-    with pytest.raises(gm.TokenizerFormatError, match="unpacks to more than 1,048,576 bytes"):
+    with pytest.raises(gm.TokenizerFormatError, match="decompresses to more than 1,048,576 bytes"):
         read_tokenizer(tmp_path / "bomb.tiktoken.gz", pattern="gpt2")
 
 
 def test_a_special_that_begins_another_is_said(tmp_path):
     tok = gm.Tokenizer([(b"a", b"b")], special_tokens=["<s>>", "<t>", "<s>"])
-    with pytest.warns(FormatWarning, match=r"'<s>' is the beginning of '<s>>'.* ids may differ"):
+    with pytest.warns(FormatWarning, match=r"'<s>' is a prefix of '<s>>'.* ids may differ"):
         tok.to_tiktoken()
-    with pytest.warns(FormatWarning, match="neither"), pytest.warns(FormatWarning, match="'<s>' is the beginning of"):
+    with pytest.warns(FormatWarning, match="neither"), pytest.warns(FormatWarning, match="'<s>' is a prefix of"):
         tok.export(tmp_path / "a.tiktoken", format="tiktoken")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -9,19 +9,19 @@
 >>> batch["attention_mask"]
 [[1, 0, 0, 0], [1, 1, 1, 1]]
 
-`PreTrainedTokenizerFast(tok, …)` returns an instance of transformers' own class if transformers can be imported, and a
+`PreTrainedTokenizerFast(tok, …)` returns an instance of transformers' class if transformers can be imported, and a
 `StandInTokenizerFast` otherwise. Both give the same ids. The real one passes `isinstance` checks, works with `Trainer`
 and data collators, has `apply_chat_template`, and encodes with the `tokenizers` library. The stand-in needs neither
-library, encodes with Gristmill's own encoder on all cores, and has what a training script calls; `stand_in.py` lists
-the differences. `StandInTokenizerFast(tok, …)` asks for it by name.
+library, encodes with Gristmill's encoder on all cores, and has the methods that training scripts call; `stand_in.py`
+lists the differences. `StandInTokenizerFast(tok, …)` always returns the stand-in.
 
 transformers is imported by the first call, not by this module.
 
 | in reading order | holds |
 |---|---|
-| `__init__.py` | which of the two it is, and the real one |
+| `__init__.py` | the choice between the two, and the real one |
 | `stand_in.py` | `StandInTokenizerFast` |
-| `roles.py`, `opening.py` | its attributes; the tokenizer it is given |
+| `roles.py`, `opening.py` | its attributes; loading its tokenizer |
 | `padding.py` | `pad`, and values as arrays and tensors |
 | `batch_encoding.py` | `BatchEncoding` |
 """
@@ -63,7 +63,7 @@ class PreTrainedTokenizerFast(metaclass=_EitherClass):
         """Wrap a tokenizer, or the one in a file of any format that `Tokenizer.load` reads.
 
         options: bos_token, eos_token, unk_token, pad_token, padding_side, truncation_side, model_max_length; with
-            transformers all that its class takes, such as chat_template.
+            transformers, everything its class accepts, such as chat_template.
         """
         tokenizer = given_tokenizer(tokenizer_object, tokenizer_file)
         theirs = _transformers_class()
@@ -71,7 +71,7 @@ class PreTrainedTokenizerFast(metaclass=_EitherClass):
 
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str], **options: Any) -> Any:
-        """The tokenizer in a folder of any format that `Tokenizer.load` reads; a name on the Hub is not looked up."""
+        """Return the tokenizer in a folder of any format that `Tokenizer.load` reads; nothing is downloaded."""
         path = check_folder(folder)
         theirs = _transformers_class()
         if theirs is None:
@@ -82,14 +82,14 @@ class PreTrainedTokenizerFast(metaclass=_EitherClass):
 
 
 def _transformers_class() -> Any:
-    """Transformers' class, or None where transformers cannot be imported."""
+    """Return transformers' class, or None if transformers cannot be imported."""
     try:
         from transformers import PreTrainedTokenizerFast as theirs
     except ImportError as error:
         if not (isinstance(error, ModuleNotFoundError) and error.name == "transformers"):
             warn_user(
-                f"transformers is installed but cannot be imported ({' '.join(str(error).split())}), so this is a "
-                f"StandInTokenizerFast. Repair the installation, or call StandInTokenizerFast.",
+                f"transformers is installed but cannot be imported ({' '.join(str(error).split())}), so a "
+                f"StandInTokenizerFast is used. Repair the installation, or call StandInTokenizerFast.",
                 RuntimeWarning,
             )
         return None
@@ -98,8 +98,8 @@ def _transformers_class() -> Any:
 
 def _of_theirs(theirs: Any, tokenizer: Tokenizer, options: dict[str, Any]) -> Any:
     settings: dict[str, Any] = {
-        "clean_up_tokenization_spaces": False,  # decoding gives the text back
-        # Version 4 would add token_type_ids, which GPT-2's model adds to its embeddings and Llama's refuses.
+        "clean_up_tokenization_spaces": False,  # decoding must return the text unchanged
+        # Version 4 would add token_type_ids, which GPT-2's model adds to its embeddings and Llama's rejects.
         "model_input_names": ["input_ids", "attention_mask"],
     }
     in_roles = {str(options[role]) for role in ROLES if options.get(role) is not None}

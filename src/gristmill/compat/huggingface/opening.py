@@ -1,4 +1,4 @@
-"""Where a tokenizer comes from: an object, a file, or a folder."""
+"""Loading the tokenizer of the stand-in from an object, a file, or a folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["check_folder", "given_tokenizer", "has_their_file", "read_settings"]
 
 
 def given_tokenizer(tokenizer_object: Any, tokenizer_file: str | os.PathLike[str] | None) -> Tokenizer:
-    """The tokenizer that was passed, as an object or as a file; one of the two must be there."""
+    """Return the tokenizer that was passed, as an object or as a file; exactly one of them must be given."""
     if (tokenizer_object is None) == (tokenizer_file is None):
         raise OptionError("pass either tokenizer_object, such as a gristmill.Tokenizer, or tokenizer_file.")
     if tokenizer_file is not None:
@@ -26,7 +26,7 @@ def given_tokenizer(tokenizer_object: Any, tokenizer_file: str | os.PathLike[str
 
 
 def check_folder(folder: str | os.PathLike[str]) -> Path:
-    """The path of a folder that is there."""
+    """Return the path of an existing folder."""
     path = Path(folder)
     if not path.is_dir():
         raise FileNotFoundError(
@@ -42,7 +42,7 @@ def has_their_file(folder: Path) -> bool:
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Those settings of a folder's tokenizer_config.json that we have too; none where there is no such file."""
+    """Return the settings in a folder's tokenizer_config.json that the stand-in has; empty if the file is missing."""
     path = folder / CONFIG_NAME
     if not path.is_file():
         return {}
@@ -51,7 +51,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
     except TokenizerFormatError as error:
         raise TokenizerFormatError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
     if not isinstance(config, dict):
-        raise TokenizerFormatError(f"{path}: is not a JSON object.")
+        raise TokenizerFormatError(f"{path}: not a JSON object. The file is damaged.")
     settings = {
         name: config[name] for name in ("padding_side", "truncation_side", "model_max_length") if name in config
     }

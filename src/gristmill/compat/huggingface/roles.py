@@ -1,4 +1,4 @@
-"""Attributes of the stand-in that are checked when they are set: tokens with a role, and sides of a text."""
+"""Attributes of the stand-in that are checked when set: tokens with a role, and sides of a text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ROLES", "Role", "RoleId", "SideOfText"]
 
 
 class Role:
-    """A special token by what it is for: its text, or None. Only what the vocabulary has can be set."""
+    """The special token of a role, such as eos_token: its text, or None. It must be in the vocabulary."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -50,7 +50,7 @@ class RoleId:
 
 
 class SideOfText:
-    """A side of a text, "right" or "left", and nothing else."""
+    """A side of a text, "right" or "left"."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name

@@ -1,16 +1,16 @@
-"""As much of transformers' `PreTrainedTokenizerFast` as a training script calls, without transformers.
+"""The part of transformers' `PreTrainedTokenizerFast` that training scripts call, without transformers.
 
-Special tokens in text become their ids, as in transformers; text from users that must not forge them goes through
-`tokenizer.tokenizer.encode(text)`. What differs:
+Special tokens in text become their ids, as in transformers. For text from users, which must not forge them, use
+`tokenizer.tokenizer.encode(text)`. Differences:
 
 * no template is applied: `add_special_tokens=True` adds nothing, as with GPT-2's tokenizer;
-* pairs of texts, pre-split words and overflowing tokens are not there;
-* a name of a token that the vocabulary does not have (`pad_token="[PAD]"`) is an error, and
+* pairs of texts, pre-split words and overflowing tokens are not supported;
+* a role whose token is not in the vocabulary (`pad_token="[PAD]"`) is an error;
   `add_special_tokens({"pad_token": "[PAD]"})` adds it;
-* `len(tokenizer)` is the largest id plus one, the rows an embedding needs, also where ids leave gaps;
-* padding that is impossible is an error: a text longer than `max_length`, or "max_length" without a length.
+* `len(tokenizer)` is the largest id plus one, the number of rows of an embedding, also if ids have gaps;
+* impossible padding is an error: a text longer than `max_length`, or "max_length" without a length.
 
-torch is imported only for `return_tensors="pt"`. A real `tokenizers.Tokenizer` is `tokenizer.to_huggingface()`.
+torch is imported only for `return_tensors="pt"`. `tokenizer.to_huggingface()` returns a real `tokenizers.Tokenizer`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["StandInTokenizerFast"]
 
 
 class StandInTokenizerFast:
-    """A tokenizer that is called as transformers' are."""
+    """A tokenizer with the calls of transformers' tokenizers."""
 
     bos_token, eos_token, unk_token, pad_token = Role(), Role(), Role(), Role()
     bos_token_id, eos_token_id, unk_token_id, pad_token_id = RoleId(), RoleId(), RoleId(), RoleId()
@@ -73,13 +73,13 @@ class StandInTokenizerFast:
 
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str], **options: Any) -> StandInTokenizerFast:
-        """The tokenizer in a folder of any format that `Tokenizer.load` reads; a name on the Hub is not looked up."""
+        """Return the tokenizer in a folder of any format that `Tokenizer.load` reads; nothing is downloaded."""
         settings = read_settings(check_folder(folder))
         return cls(Tokenizer.load(folder), **{**settings, **options})
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer behind this face."""
+        """The underlying tokenizer."""
         return self._tokenizer
 
     def __repr__(self) -> str:
@@ -90,11 +90,11 @@ class StandInTokenizerFast:
 
     @property
     def vocab_size(self) -> int:
-        """The number of tokens, without those that were added later; `len(tokenizer)` is what an embedding needs."""
+        """Number of tokens, without those added later; an embedding needs `len(tokenizer)` rows."""
         return self._num_tokens
 
     def __len__(self) -> int:
-        """The largest id plus one."""
+        """Return the largest id plus one."""
         return self._tokenizer.vocab_size
 
     @property
@@ -109,18 +109,18 @@ class StandInTokenizerFast:
 
     @property
     def special_tokens_map(self) -> dict[str, str]:
-        """The special tokens that have a role, by it."""
+        """The special tokens with a role, by role."""
         return {role: token for role, token in self._roles.items() if token is not None}
 
     def get_vocab(self) -> dict[str, int]:
-        """The ids of all tokens, which are written in GPT-2's alphabet, special ones as they are."""
+        """Return the ids of all tokens, written in GPT-2's alphabet; special tokens are written as they are."""
         vocab = {spell(token): id for id, token in self._tokenizer.parts.vocabulary.tokens.items()}
         return vocab | self._tokenizer.special_tokens
 
     def add_special_tokens(self, special_tokens_dict: Mapping[str, Any]) -> int:
-        """Give tokens their roles, and new tokens the next ids; the number of new ones.
+        """Assign tokens to roles, and add new tokens with the next ids; return the number of new tokens.
 
-        {"pad_token": "[PAD]", "additional_special_tokens": ["<|user|>"]}; ids that were there stay.
+        {"pad_token": "[PAD]", "additional_special_tokens": ["<|user|>"]}; existing ids do not change.
         """
         unknown = set(special_tokens_dict) - {*ROLES, "additional_special_tokens"}
         if unknown:
@@ -140,14 +140,14 @@ class StandInTokenizerFast:
         return len(specials) - num_before
 
     def convert_tokens_to_ids(self, tokens: str | Iterable[str]) -> Any:
-        """The id of a token, or the list of those of several; an unknown one has `unk_token_id`, or None."""
+        """Return the id of a token, or a list of ids; an unknown token has `unk_token_id`, or None."""
         if not isinstance(tokens, str):
             return [self.convert_tokens_to_ids(token) for token in tokens]
         id = self._id_of(tokens)
         return self.unk_token_id if id is None else id
 
     def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
-        """The token of an id, or the list of those of several, written as in `get_vocab`."""
+        """Return the token of an id, or a list of tokens, written as in `get_vocab`."""
         ids = _as_list(ids)
         if isinstance(ids, int):
             return self._token_of(ids)
@@ -183,18 +183,18 @@ class StandInTokenizerFast:
         return_token_type_ids: bool | None = None,
         verbose: bool = True,
     ) -> BatchEncoding:
-        """`input_ids` and `attention_mask` of a text, or of a list of them.
+        """Return `input_ids` and `attention_mask` of a text, or of a list of texts.
 
         padding: True or "longest" (to the longest text), "max_length", or False.
         truncation: True cuts texts to `max_length`, or to `model_max_length` without it. None does so if `max_length`
             is given and nothing is padded.
         return_tensors: None for lists, "np" or "pt" for an array or tensor of shape (texts, ids).
-        return_offsets_mapping: adds `offset_mapping`, the (begin, end) of each token in characters.
+        return_offsets_mapping: whether to add `offset_mapping`, the (begin, end) of each token in characters.
         """
         if text_pair is not None or return_token_type_ids:
-            raise OptionError("pairs of texts are not supported. Join them, with a special token between them.")
+            raise OptionError("pairs of texts are not supported. Join them with a special token between them.")
         if isinstance(text, bytes) or not isinstance(text, Iterable):
-            raise TypeError(f"text is a {type(text).__name__}. Pass a str, or a list of them.")
+            raise TypeError(f"text must be a str or a list of str, got {type(text).__name__}.")
         is_single = isinstance(text, str)
         texts = [text] if isinstance(text, str) else list(text)
         limit = self._limit(padding, truncation, max_length)
@@ -211,11 +211,11 @@ class StandInTokenizerFast:
         return encoding
 
     def encode(self, text: str, text_pair: None = None, **options: Any) -> Any:
-        """The ids of `text`; the options are those of a call."""
+        """Return the ids of `text`; the options are those of a call."""
         return self(text, text_pair, **options)["input_ids"]
 
     def tokenize(self, text: str) -> list[str]:
-        """The tokens of `text`, written as in `get_vocab`."""
+        """Return the tokens of `text`, written as in `get_vocab`."""
         tokens: list[str] = self.convert_ids_to_tokens(self.encode(text))
         return tokens
 
@@ -230,10 +230,10 @@ class StandInTokenizerFast:
         return_tensors: str | None = None,
         verbose: bool = True,
     ) -> BatchEncoding:
-        """What calls gave, as one padded batch: a list of encodings, or one encoding of one or several texts.
+        """Return results of calls as one padded batch: a list of encodings, or one encoding of one or several texts.
 
-        Every key is kept; `padding.py` has the table of what each is padded with. Arrays and tensors make arrays and
-        tensors, unless `return_tensors` says otherwise.
+        Every key is kept; `padding.py` has the table of padding values. Arrays and tensors give arrays and tensors,
+        unless `return_tensors` is given.
         """
         _check_kind(return_tensors)
         columns = to_columns(encoded_inputs)
@@ -256,16 +256,16 @@ class StandInTokenizerFast:
         return BatchEncoding(to_tensors(padded, return_tensors or kind))
 
     def _limit(self, padding: bool | str, truncation: bool | str | None, max_length: int | None) -> int | None:
-        """How many ids a text may have; None for any number."""
+        """Return the maximum number of ids of a text; None for no limit."""
         if truncation not in (None, True, False, "longest_first", "only_first", "do_not_truncate"):
-            raise OptionError(f"truncation={truncation!r} is not known. Pass True or False.")
+            raise OptionError(f"truncation must be True or False, got {truncation!r}.")
         if truncation is None:
             truncation = max_length is not None and padding is False
         if truncation is False or truncation == "do_not_truncate":
             return None
         limit = self.model_max_length if max_length is None else check_whole_number("max_length", max_length)
         if limit < 1:
-            raise OptionError(f"max_length={limit} is too small. Pass max_length >= 1, or None.")
+            raise OptionError(f"max_length must be >= 1 or None, got {limit}.")
         return None if limit >= NO_LIMIT else limit
 
     def _encode(self, texts: list[str], limit: int | None) -> Ragged:
@@ -293,14 +293,14 @@ class StandInTokenizerFast:
         return_tensors: str | None,
         has_mask: bool,
     ) -> BatchEncoding:
-        """The batch as lists, arrays or tensors, padded or not."""
+        """Return the batch as lists, arrays or tensors, padded or not."""
         _check_kind(return_tensors)
         length = self._padded_length(rows.lengths, padding, max_length, multiple)
         if length is None and return_tensors is not None:
             if len(set(rows.lengths.tolist())) > 1:
                 raise OptionError(
-                    "texts of different lengths do not make an array. Pass padding=True, and truncation=True with "
-                    "max_length where some are too long."
+                    "texts of different lengths cannot form an array. Pass padding=True, and truncation=True with "
+                    "max_length if some are too long."
                 )
             length = int(rows.lengths.max(initial=0))
         if length is None:
@@ -320,7 +320,7 @@ class StandInTokenizerFast:
     def _padded_length(
         self, lengths: NDArray[np.int64], padding: bool | str, max_length: int | None, multiple: int | None
     ) -> int | None:
-        """To how many ids the texts are padded; None where they are not."""
+        """Return the length to which the texts are padded; None for no padding."""
         longest = int(lengths.max(initial=0))
         if padding is False or padding == "do_not_pad":
             return None
@@ -333,7 +333,7 @@ class StandInTokenizerFast:
         elif padding is True or padding == "longest":
             length = longest
         else:
-            raise OptionError(f"padding={padding!r} is not known. Pass True, False, 'longest' or 'max_length'.")
+            raise OptionError(f"padding must be True, False, 'longest' or 'max_length', got {padding!r}.")
         if multiple is None:
             return length
         step = check_whole_number("pad_to_multiple_of", multiple)
@@ -343,7 +343,7 @@ class StandInTokenizerFast:
         id: int | None = self.pad_token_id
         if id is None:
             raise OptionError(
-                "there is no pad token to pad with. Set tokenizer.pad_token = tokenizer.eos_token, or add one with "
+                "padding needs a pad token. Set tokenizer.pad_token = tokenizer.eos_token, or add one with "
                 "add_special_tokens({'pad_token': '[PAD]'})."
             )
         return id
@@ -351,18 +351,18 @@ class StandInTokenizerFast:
     # Decoding
 
     def decode(self, token_ids: Any, skip_special_tokens: bool = False, **_: Any) -> str:
-        """The text of an id, or of a list, array or tensor of them."""
+        """Return the text of an id, or of a list, array or tensor of ids."""
         ids = _as_list(token_ids)
         return self._tokenizer.decode([ids] if isinstance(ids, int) else ids, skip_special=skip_special_tokens)
 
     def batch_decode(self, sequences: Any, skip_special_tokens: bool = False, **_: Any) -> list[str]:
-        """The texts of several lists of ids, or of the rows of an array or tensor."""
+        """Return the texts of several lists of ids, or of the rows of an array or tensor."""
         return [self.decode(ids, skip_special_tokens=skip_special_tokens) for ids in _as_list(sequences)]
 
     # Files
 
     def save_pretrained(self, save_directory: str | os.PathLike[str]) -> tuple[str, ...]:
-        """Write tokenizer.json and tokenizer_config.json, which transformers reads."""
+        """Write tokenizer.json and tokenizer_config.json for transformers; return their paths."""
         folder = Path(save_directory)
         folder.mkdir(parents=True, exist_ok=True)
         config = dump_config(
@@ -373,14 +373,14 @@ class StandInTokenizerFast:
             truncation_side=self.truncation_side,
         )
         files = [folder / CONFIG_NAME, *self._tokenizer.export(folder, format="huggingface")[:1]]
-        with publish(files[0]) as file:  # over the one that says nothing of sides and lengths
+        with publish(files[0]) as file:  # replaces the exported one, which lacks sides and lengths
             file.write(config)
         return tuple(map(str, files))
 
 
 def _check_kind(return_tensors: str | None) -> None:
     if return_tensors not in (None, "np", "pt"):
-        raise OptionError(f"return_tensors={return_tensors!r} is not known. Pass None, 'np' or 'pt'.")
+        raise OptionError(f"return_tensors must be None, 'np' or 'pt', got {return_tensors!r}.")
 
 
 def _kept(num_ids: int, limit: int | None, side: str) -> slice:
@@ -390,7 +390,7 @@ def _kept(num_ids: int, limit: int | None, side: str) -> slice:
 
 
 def _padded_spans(spans: list[NDArray[np.int64]], length: int | None, side: str) -> Any:
-    """Spans as lists of pairs, or as an array in which padding stands at (0, 0)."""
+    """Return spans as lists of pairs, or as an array in which padding is (0, 0)."""
     if length is None:
         return [list(map(tuple, rows.tolist())) for rows in spans]
     array = np.zeros((len(spans), length, 2), np.int64)
@@ -411,7 +411,7 @@ def _as_kind(value: Any, return_tensors: str | None) -> Any:
 
 
 def _as_list(ids: Any) -> Any:
-    """Ids of an array or a tensor as int or list; the rest as it is."""
+    """Return ids of an array or a tensor as int or list; other values unchanged."""
     if hasattr(ids, "tolist"):
         return ids.tolist()
     return int(ids) if isinstance(ids, int | np.integer) else list(ids)

@@ -1,14 +1,15 @@
-"""Input formats: what the files of a corpus may be, one module each.
+"""Input formats of the files of a corpus, one module each.
 
 | module | reads |
 |---|---|
 | `text.py` | text files: documents between separators, one per line, or one per file |
-| `jsonl.py` | JSON lines: one object per line, of which one field is the text; `json_faults.py` explains bad lines |
+| `jsonl.py` | JSON lines: one object per line with a text field; `json_faults.py` explains bad lines |
 | `columns.py` | Parquet and Arrow: one column is the text |
 
-A format is a function `(input, reading, *, cut, mark, end)` that yields batches from `mark` on, up to `end` where that
-is not None: a place that `cuts.py` found. To add one, write a module with that function, add its line to `READERS` and
-a parameter to `tests/corpus/test_corpus_formats.py`; `input_format=` and `--input-format` then know its name.
+A format is a function `(input, reading, *, cut, mark, end)` that yields batches from `mark` to `end`, a place from
+`cuts.py`, or to the end of the input if `end` is None. To add a format, write a module with this function, and add a
+line to `READERS` and a parameter to `tests/corpus/test_corpus_formats.py`. `input_format=` and `--input-format` then
+accept its name.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
 
 
 class Reader(NamedTuple):
-    """How a format is read."""
+    """How to read a format."""
 
     read: Callable[..., Generator[Batch, None, None]]  # (input, reading, *, cut, mark, end)
-    what: str  # for messages: "text files"
-    options: frozenset[str]  # those of `ReadOptions` that apply, beside those of all files
+    what: str  # for messages, such as "text files"
+    options: frozenset[str]  # the `ReadOptions` that apply, in addition to those of all files
     suffixes: tuple[str, ...]
-    asked_suffixes: tuple[str, ...] = ()  # that mean this format only where it is asked for
+    asked_suffixes: tuple[str, ...] = ()  # suffixes that are used only if the caller asks for this format
     may_be_compressed: bool = True
     load_package: Callable[[], object] | None = None
 
@@ -67,12 +68,12 @@ READERS: dict[str, Reader] = {
 
 
 def options_of(formats: Iterable[str]) -> frozenset[str]:
-    """Those of `ReadOptions` that apply to files of at least one of these formats."""
+    """Return the `ReadOptions` that apply to files of at least one of these formats."""
     return FILE_OPTIONS.union(*(READERS[format].options for format in formats))
 
 
 def describe(formats: Iterable[str]) -> str:
-    """What files of these formats are, for messages."""
+    """Return a description of files of these formats, for messages."""
     return " and ".join(READERS[format].what for format in sorted(formats))
 
 
@@ -84,15 +85,15 @@ def read_batches(
     mark: Mark = Mark(),  # noqa: B008
     end: Mark | None = None,
 ) -> Generator[Batch, None, None]:
-    """The batches of an input from `mark` to `end`. They depend on the input, the options and these, on nothing else.
+    """Yield the batches of an input from `mark` to `end`. They depend only on the input, the options, `mark` and `end`.
 
-    end: a place where a document ends, or where one may be cut (`in_document`); None for the end of the input.
+    end: a place where a document ends, or may be cut (`in_document`); None for the end of the input.
     """
     return READERS[input.format].read(input, reading, cut=cut, mark=mark, end=end)
 
 
 def load_packages(input: Input) -> None:
-    """Import what reading `input` needs, so that a package that is missing is known before the work begins."""
+    """Import the packages that reading `input` needs, so that a missing one is reported before the work begins."""
     if not input.is_local:
         load_fsspec()
     if input.compression == "zst":

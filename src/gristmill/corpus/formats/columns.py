@@ -1,6 +1,6 @@
-"""Parquet and Arrow files, by pyarrow: one column is the text.
+"""Parquet and Arrow files, read by pyarrow: one column is the text.
 
-A batch is some rows of it; marks count rows. Nulls are left out and counted. Bytes are taken as they are stored.
+A batch is some rows of the column; marks count rows. Nulls are skipped and counted. Bytes are used as stored.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from gristmill.errors import CorpusError, CorruptInputError, GristmillError, Tru
 if TYPE_CHECKING:
     from gristmill.corpus.options import Reading
 
-# Of a column that is read page by page.
+# Buffer for a column that is read page by page.
 BUFFER_BYTES = 1 << 20
-# Rows that are taken from pyarrow at once. How long they are is known only when they are there: the size of a column
-# that is stored as a dictionary says nothing about it.
+# Rows requested from pyarrow at once. Their length is unknown before they are read: the stored size of a dictionary
+# column does not show it.
 MAX_ROWS = 1024
-# A batch is taken in so many parts, as rows go on average: a corpus may begin with books and go on with tweets, and
-# pyarrow needs six times what it gives at once.
+# A batch is read in about this many requests of average rows: a corpus may begin with books and continue with tweets,
+# and pyarrow needs six times the memory of the rows it returns.
 PARTS = 8
 PARQUET_MAGIC = b"PAR1"
 ARROW_MAGIC = b"ARROW1"
-CONTINUATION = b"\xff\xff\xff\xff"  # what every message of a stream begins with
+CONTINUATION = b"\xff\xff\xff\xff"  # the first bytes of every message of a stream
 
 
 @dataclass(slots=True)
@@ -50,13 +50,13 @@ class ColumnBatch:
 
     @classmethod
     def from_array(cls, array: Any, first: int, position: int) -> ColumnBatch:
-        """The rows of `array`, of which the first is row `first`."""
+        """Return a batch with the rows of `array`, which begin at row `first` of the file."""
         begins, ends = offsets(array)
-        num_bytes = max(int(ends[-1] - begins[0]), array.nbytes)  # a million nulls are not free
+        num_bytes = max(int(ends[-1] - begins[0]), array.nbytes)  # even nulls take memory
         return cls(Mark(first), Mark(first + len(array)), position, num_bytes, array)
 
     def spans(self) -> Spans:
-        """The values that are not null, where they lie in the memory of pyarrow."""
+        """Return the values that are not null, as spans of pyarrow's buffer."""
         begins, ends = offsets(self.array)
         if self.array.null_count:
             valid = self.array.is_valid().to_numpy(zero_copy_only=False)
@@ -67,7 +67,7 @@ class ColumnBatch:
 
 
 def offsets(array: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where the values of an array of large_binary begin and end."""
+    """Return the starts and ends of the values of a large_binary array."""
     if len(array) == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     edges = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
@@ -77,7 +77,7 @@ def offsets(array: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def read_parquet(
     input: Input, reading: Reading, *, cut: Cut, mark: Mark, end: Mark | None = None
 ) -> Generator[ColumnBatch, None, None]:
-    """The batches of a Parquet file from row `mark.offset` to `end.offset`. Values are in memory whole: none is cut."""
+    """Yield the batches of a Parquet file from row `mark.offset` to `end.offset`. A value is never cut."""
     load_pyarrow()
     with opened_file(input) as (source, file):
         yield from _split(input, reading, source, _parquet_rows(input, reading, file, mark, end), mark, end)
@@ -86,7 +86,7 @@ def read_parquet(
 def read_arrow(
     input: Input, reading: Reading, *, cut: Cut, mark: Mark, end: Mark | None = None
 ) -> Generator[ColumnBatch, None, None]:
-    """The batches of an Arrow file or stream from row `mark.offset` to `end.offset`."""
+    """Yield the batches of an Arrow file or stream from row `mark.offset` to `end.offset`."""
     load_pyarrow()
     with opened_file(input) as (source, file):
         is_file = file.read(len(ARROW_MAGIC)) == ARROW_MAGIC
@@ -97,14 +97,14 @@ def read_arrow(
 
 @contextlib.contextmanager
 def opened_file(input: Input) -> Iterator[tuple[Source, Any]]:
-    """The input, to see whether it stays what it is, and a file of pyarrow on it, which reads without the GIL."""
+    """Yield the source of the input, which checks for changes, and a pyarrow file, which reads without the GIL."""
     import pyarrow
 
     source = open_source(input)
     try:
         if input.is_local:
             with pyarrow.OSFile(input.name, "rb") as file:
-                source.check_unchanged()  # the name led to the same file both times
+                source.check_unchanged()  # both must have opened the same file
                 yield source, file
         else:
             with pyarrow.PythonFile(source.file, "r") as file:
@@ -114,20 +114,20 @@ def opened_file(input: Input) -> Iterator[tuple[Source, Any]]:
 
 
 class _Rows(NamedTuple):
-    """Rows as pyarrow gave them."""
+    """Rows as returned by pyarrow."""
 
-    first: int  # which row of the file they begin with
+    first: int  # number of the first row in the file
     array: Any  # of large_binary
-    position: int  # of the file, behind them, about
+    position: int  # approximate position in the file after these rows
 
 
 def _split(
     input: Input, reading: Reading, source: Source, all_rows: Iterator[_Rows], mark: Mark, end: Mark | None
 ) -> Iterator[ColumnBatch]:
-    """Batches of about BATCH_BYTES, from row `mark.offset` to `end.offset`.
+    """Yield batches of about BATCH_BYTES, from row `mark.offset` to `end.offset`.
 
-    Where they end depends on the rows that pyarrow gives at once, never on the mark. The last is held back until the
-    file was found complete and unchanged.
+    The ends of batches depend on the rows that pyarrow returns at once, not on the mark. The last batch is held back
+    until the file is known to be complete and unchanged.
     """
     last: ColumnBatch | None = None
     try:
@@ -161,12 +161,12 @@ def _check_lengths(batch: ColumnBatch, input: Input, reading: Reading) -> None:
     if lengths[longest] > reading.max_document_bytes:
         raise CorpusError(
             f"{input.shown}: row {batch.mark.offset + longest:,} has a text of {lengths[longest]:,} bytes, "
-            f"more than max_document_bytes={reading.max_document_bytes}. Pass a larger one."
+            f"more than max_document_bytes={reading.max_document_bytes}. Pass a larger max_document_bytes."
         )
 
 
 def cut_rows(array: Any, batch_bytes: int) -> Iterator[tuple[int, int]]:
-    """(begin, end) of stretches of rows, each as long as it may be within `batch_bytes` and at least one row."""
+    """Yield (begin, end) of ranges of rows, each as long as possible within `batch_bytes` and at least one row."""
     begins, ends = offsets(array)
     begin = 0
     while begin < len(array):
@@ -177,7 +177,7 @@ def cut_rows(array: Any, batch_bytes: int) -> Iterator[tuple[int, int]]:
 
 
 def _parquet_rows(input: Input, reading: Reading, file: Any, mark: Mark, end: Mark | None) -> Iterator[_Rows]:
-    """The rows of the row groups from the one on that has row `mark.offset`."""
+    """Yield the rows of the row groups that overlap rows `mark.offset` to `end.offset`."""
     opened, name, sizes = _open_parquet(input, reading, file)
     first = 0
     for group, num_rows in enumerate(sizes):
@@ -187,7 +187,7 @@ def _parquet_rows(input: Input, reading: Reading, file: Any, mark: Mark, end: Ma
 
 
 def row_groups(input: Input, reading: Reading) -> list[tuple[int, int]]:
-    """The rows of each row group of a Parquet file, and what they take in memory, by its footer alone."""
+    """Return the number of rows of each row group of a Parquet file and their uncompressed size, from the footer."""
     load_pyarrow()
     with opened_file(input) as (_, file):
         opened, _, sizes = _open_parquet(input, reading, file)
@@ -197,7 +197,7 @@ def row_groups(input: Input, reading: Reading) -> list[tuple[int, int]]:
 
 
 def _open_parquet(input: Input, reading: Reading, file: Any) -> tuple[Any, str, list[int]]:
-    """The file of pyarrow, the name of its text column, and the rows of each row group."""
+    """Return the pyarrow file, the name of its text column, and the number of rows of each row group."""
     import pyarrow
     from pyarrow import parquet
 
@@ -210,15 +210,15 @@ def _open_parquet(input: Input, reading: Reading, file: Any) -> tuple[Any, str, 
         raise refused(input, file, "Parquet file", PARQUET_MAGIC, error) from error
     sizes = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
     if sum(sizes) != opened.metadata.num_rows or min(sizes, default=0) < 0:  # the footer has no checksum
-        raise damaged(input, "damaged footer", input.num_bytes, "the row groups have not as many rows as the file")
+        raise damaged(input, "damaged footer", input.num_bytes, "the row counts of the row groups do not add up")
     return opened, name, sizes
 
 
 def _group_rows(input: Input, opened: Any, group: int, name: str, first: int) -> Iterator[_Rows]:
-    """The rows of one row group, about a batch of them at a time, whatever its size.
+    """Yield the rows of one row group, about a batch at a time.
 
-    Where the column lies in the file is not asked for: pyarrow aborts the process when that part of a footer is
-    damaged. So positions are about right, and the offset of an error says where its row group is.
+    The position of the column in the file is not used, because pyarrow aborts the process if that part of the footer is
+    damaged. So positions are approximate, and the offset of an error is that of its row group.
     """
     import pyarrow
 
@@ -243,11 +243,11 @@ def _group_rows(input: Input, opened: Any, group: int, name: str, first: int) ->
         raise_unless_damage(error)
         raise damaged(input, damage, begin, error) from error
     if given != about.num_rows:
-        raise damaged(input, damage, begin, f"{given:,} of {about.num_rows:,} rows are there")
+        raise damaged(input, damage, begin, f"it has {given:,} of {about.num_rows:,} rows")
 
 
 def _arrow_rows(input: Input, file: Any, arrays: Iterator[tuple[Any, int]]) -> Iterator[_Rows]:
-    """The rows of each record batch."""
+    """Yield the rows of each record batch."""
     import pyarrow
 
     first = 0
@@ -263,7 +263,7 @@ def _arrow_rows(input: Input, file: Any, arrays: Iterator[tuple[Any, int]]) -> I
 
 
 def _file_arrays(input: Input, reading: Reading, file: Any) -> Iterator[tuple[Any, int]]:
-    """The column of each record batch of an Arrow file, and about where it ends."""
+    """Yield the column of each record batch of an Arrow file, and its approximate end in the file."""
     import pyarrow
     from pyarrow import ipc
 
@@ -279,7 +279,7 @@ def _file_arrays(input: Input, reading: Reading, file: Any) -> Iterator[tuple[An
 
 
 def _stream_arrays(input: Input, reading: Reading, file: Any) -> Iterator[tuple[Any, int]]:
-    """The same of an Arrow stream. One that just ends, without its end marker, is truncated."""
+    """Same as `_file_arrays` for an Arrow stream. A stream without an end marker is truncated."""
     import pyarrow
     from pyarrow import ipc
 
@@ -301,40 +301,40 @@ def _stream_arrays(input: Input, reading: Reading, file: Any) -> Iterator[tuple[
 
 
 def _only(column: Any, schema: Any) -> Any:
-    """Options to read one column; the others are not even read from the disk."""
+    """Return the options to read one column. The others are not read from disk."""
     from pyarrow import ipc
 
     return ipc.IpcReadOptions(included_fields=[schema.get_field_index(column.name)], use_threads=False)
 
 
 def as_binary(array: Any) -> Any:
-    """The array as one of large_binary; the text itself is copied only for views and dictionaries.
+    """Return the array as large_binary. The text is copied only for views and dictionaries.
 
-    Validated, because Arrow files have no checksums, and offsets that lead out of the text would be followed.
+    The array is validated, because Arrow files have no checksums, and wrong offsets would read outside the text.
     """
     import pyarrow
 
     types = pyarrow.types
     if not (types.is_binary(array.type) or types.is_string(array.type)):
-        array.validate(full=not types.is_large_string(array.type))  # in full, UTF-8 would have to be valid
+        array.validate(full=not types.is_large_string(array.type))  # full validation would reject invalid UTF-8
     binary = array.cast(pyarrow.large_binary())
     binary.validate(full=True)
     return binary
 
 
 def find_column(place: str, name: str, schema: Any) -> Any:
-    """The column of this name; CorpusError where there is none, or its type is not text. `place` begins the message."""
+    """Return the column of this name. Raises CorpusError, which begins with `place`, if it is missing or not text."""
     found = [column for column in schema if column.name == name]
     if not found:
         missing = explain_missing("column", name, {column.name: is_text(column.type) for column in schema})
         raise CorpusError(f"{place}: {missing}")
     if len(found) > 1:
         raise CorpusError(
-            f"{place}: {len(found)} columns are named {name!r}, so the text column is ambiguous. Rename one."
+            f"{place}: {len(found)} columns are named {name!r}, so the text column is ambiguous. Rename all but one."
         )
     if not may_be_text(found[0].type):
         raise CorpusError(
-            f"{place}: column {name!r} is of type {found[0].type}, and only strings and bytes are text. "
+            f"{place}: column {name!r} is of type {found[0].type}, but only strings and bytes are text. "
             f"Pass text_field=… to read another column."
         )
     return found[0]
@@ -350,14 +350,14 @@ def is_text(type: Any) -> bool:
 
 
 def may_be_text(type: Any) -> bool:
-    """Whether a column of this type holds text, or nothing but nulls."""
+    """Whether a column of this type contains text, or only nulls."""
     import pyarrow
 
     return is_text(type) or pyarrow.types.is_null(type)
 
 
 def refused(input: Input, file: Any, what: str, magic: bytes, error: Exception) -> CorpusError:
-    """What to raise for a file that cannot even be opened: cut short, or something else altogether."""
+    """Return the error for a file that cannot be opened: truncated, or of another format."""
     raise_unless_damage(error)
     file.seek(0)
     begin = file.read(max(len(magic), len(CONTINUATION)))
@@ -373,13 +373,13 @@ def refused(input: Input, file: Any, what: str, magic: bytes, error: Exception) 
 
 
 def raise_unless_damage(error: Exception) -> None:
-    """Raise `error` if it is one of the machine, not of the file: no memory left, or a disk that cannot be read."""
+    """Raise `error` if the machine caused it, not the file: no memory, or an unreadable disk."""
     if isinstance(error, GristmillError) or getattr(error, "errno", None):
         raise error
     asked = re.search(r"malloc of size (\d+)", str(error))
     if isinstance(error, MemoryError) and (
         asked is None or int(asked[1]) < 1 << 40
-    ):  # more, and the size is the damage
+    ):  # a larger size comes from a damaged file
         raise error
 
 

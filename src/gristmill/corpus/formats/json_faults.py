@@ -1,7 +1,7 @@
-"""What is wrong with a line of JSON, in words.
+"""Messages for faults in a line of JSON.
 
-The core finds the fault; here it is only explained, without parsing the line again: Python's own parser fails on lines
-that the core accepts (1,000 levels, integers of 4,301 digits) and makes an object of every value.
+The core finds the fault. This module explains it without parsing the line again: Python's parser fails on lines that
+the core accepts (1,000 levels, integers of 4,301 digits) and creates an object for every value.
 """
 
 from __future__ import annotations
@@ -11,38 +11,38 @@ import re
 from itertools import islice
 from typing import Any
 
-# What the core calls them -> what is said.
+# Fault in the core -> text of the message.
 FAULTS = {
-    "bom": "a byte order mark, which JSON must not have,",
+    "bom": "a byte order mark, which JSON does not allow,",
     "syntax": "not valid JSON",
     "utf8": "invalid UTF-8",
-    "surrogate": "an escaped surrogate that is no half of a pair",
-    "control": "a control character that is not escaped",
-    "number": "not a number of JSON",
-    "depth": "more than 1,024 objects and arrays inside each other",
+    "surrogate": "an escaped surrogate that is not part of a pair",
+    "control": "an unescaped control character",
+    "number": "not a valid JSON number",
+    "depth": "more than 1,024 nested objects and arrays",
 }
 KINDS = {b"{": "an object", b"[": "an array", b'"': "a string", b"t": "true or false", b"f": "true or false"}
 NUM_FIELDS_SHOWN = 20
 MAX_NAME_CHARACTERS = 60
-# Strings and signs of a line that are looked at for its fields: a line may be of any length.
+# Strings and punctuation of a line that are searched for its fields, because a line may be very long.
 MAX_TOKENS = 100_000
-# Possessive, because a repetition that may be taken back costs memory for every time.
+# Possessive, because backtracking would cost memory for every repetition.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],]', re.DOTALL)
 
 
 def explain_record(line: Any, field: str, kind: str, byte: int) -> str:
-    """What is wrong with a line that is valid JSON: `kind` as the core calls it, at `byte` of the buffer `line`."""
+    """Return the message for a line of valid JSON without a text. `kind` is the core's name of the fault at `byte`."""
     if kind == "missing":
         return _explain_missing(line, field)
     first = bytes(line[byte : byte + 1])
     found = "null" if first == b"n" else KINDS.get(first, "a number")
     if kind == "not-object":
-        return f"holds {found}, not an object. Each line must be an object with a field {field!r}."
-    return f"field {field!r} holds {found}, not a string. Pass text_field=… to read another field."
+        return f"the line is {found}, not an object. Each line must be an object with a field {field!r}."
+    return f"field {field!r} is {found}, not a string. Pass text_field=… to read another field."
 
 
 def near(line: Any, byte: int) -> str:
-    """The text around a byte, for messages."""
+    """Return the text around a byte, for messages."""
     text = bytes(line[max(0, byte - 20) : byte + 20]).decode("utf-8", "backslashreplace").strip()
     return f", near {text!r}" if text else ""
 
@@ -59,7 +59,7 @@ def _explain_missing(line: Any, field: str) -> str:
 
 
 def _string_sizes(line: Any) -> tuple[dict[str, int], bool]:
-    """The fields of the object with the size of their string, 0 for other values; whether these are all of them.
+    """Return the fields of the object with the size of their string (0 for other values), and whether that is all.
 
     >>> _string_sizes(b'{"a": {"b": "inner"}, "c": "four", "d": 1}')
     ({'a': 0, 'c': 6, 'd': 0}, True)

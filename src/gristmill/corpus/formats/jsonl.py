@@ -1,4 +1,4 @@
-"""JSON Lines: one object a line, of which one field is the text. The core finds it without building the object."""
+"""JSON Lines: one object per line with a text field. The core extracts the text without building the object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gristmill.corpus.batches import Cut, Mark, Spans
 from gristmill.corpus.formats.json_faults import FAULTS, explain_record, near
 from gristmill.corpus.inputs import SKIP_ADVICE, Input
 from gristmill.corpus.streams import open_stream
-from gristmill.corpus.windows import Window, behind_last
+from gristmill.corpus.windows import Window, end_of_last
 from gristmill.errors import CorpusError, CorruptInputError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class JsonlBatch:
-    """Whole lines."""
+    """Complete lines."""
 
     mark: Mark
     next_mark: Mark
@@ -33,10 +33,10 @@ class JsonlBatch:
     buffer: NDArray[np.uint8]  # longer than the batch
     input: Input
     field: str
-    counted_from: int  # the offset from which on the lines of the marks are counted
+    counted_from: int  # the line numbers of the marks count from this offset
 
     def spans(self) -> Spans:
-        """The texts of the lines; CorpusError for the first line that has none."""
+        """Return the texts of the lines. Raises CorpusError for the first line without a text."""
         lines = self.buffer[: self.num_bytes]
         texts, begins, ends, num_nulls, problem = _core.extract_json(lines, self.field.encode())
         if problem is not None:
@@ -44,7 +44,7 @@ class JsonlBatch:
         return Spans(texts, begins, ends, num_nulls=num_nulls)
 
     def _explain(self, index: int, byte: int, kind: str) -> CorpusError:
-        """What to raise when the line with this index in the batch is wrong at this byte."""
+        """Return the error for the line with this index in the batch, which is wrong at this byte."""
         lines = self.buffer[: self.num_bytes]
         newlines = np.flatnonzero(lines == ord("\n"))
         begin = int(newlines[index - 1]) + 1 if index else 0
@@ -62,8 +62,8 @@ class JsonlBatch:
 def read_jsonl(
     input: Input, reading: Reading, *, cut: Cut, mark: Mark, end: Mark | None = None
 ) -> Generator[JsonlBatch, None, None]:
-    """The batches of a file of JSON lines from `mark` to `end`. A line is in memory as a whole, so none is ever cut."""
-    # A place that was found without reading what is before it: no other place has no line before it.
+    """Yield the batches of a file of JSON lines from `mark` to `end`. A line is never cut."""
+    # A mark with line 0 after the beginning was found without counting the lines before it.
     counted_from = mark.offset if mark.line == 0 else 0
     with open_stream(input, end.offset if end else None) as stream:
         stream.skip(mark.offset)
@@ -82,25 +82,25 @@ def read_jsonl(
 
 
 def _find_end(window: Window, reading: Reading, mark: Mark, input: Input, counted_from: int) -> int:
-    """Where the last whole line ends; the last line of a file needs no newline."""
+    """Return the end of the last complete line. The last line of a file needs no newline."""
     size = batches.BATCH_BYTES
     while True:
         text = window.fill(size)
         if window.at_end:
             return len(text)
-        end = behind_last(text, b"\n")
+        end = end_of_last(text, b"\n")
         if end:
             return end
         if size == reading.max_document_bytes:
             raise CorpusError(
                 f"{_place(input, mark.line, counted_from)}: the line is longer than max_document_bytes={size:,}. "
-                f"Pass a larger one, or check that the file holds one JSON object a line."
+                f"Pass a larger max_document_bytes, or check that the file has one JSON object per line."
             )
         size = min(2 * size, reading.max_document_bytes)
 
 
 def _place(input: Input, index: int, counted_from: int) -> str:
-    """The name and number of a line, for messages. The lines before `counted_from` are counted only now."""
+    """Return the file name and line number, for messages. Counts the lines before `counted_from` first."""
     if counted_from:
         with open_stream(input, counted_from) as stream:
             block = np.empty(min(batches.BATCH_BYTES, counted_from), np.uint8)

@@ -1,7 +1,7 @@
-"""Text files: documents between separators, one a line, or one a file. Nothing is decoded, stripped or normalised.
+"""Text files: documents between separators, one per line, or one per file. Nothing is decoded, stripped or normalised.
 
-A batch ends behind the last separator of what was read. Only where there is none, because a document is longer than a
-batch, is the document itself cut, where its ids or words are the same whatever follows.
+A batch ends after the last separator that was read. If a document is longer than a batch, the document is cut at a
+place where its ids or words are the same whatever follows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gristmill.corpus import batches
 from gristmill.corpus.batches import Cut, Mark, Spans
 from gristmill.corpus.inputs import Input
 from gristmill.corpus.streams import open_stream
-from gristmill.corpus.windows import Window, behind_last
+from gristmill.corpus.windows import Window, end_of_last
 from gristmill.errors import CorpusError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class TextBatch:
-    """Bytes of a text, and what separates the documents in them."""
+    """Bytes of a text, and the separator of its documents."""
 
     mark: Mark
     next_mark: Mark
@@ -37,13 +37,13 @@ class TextBatch:
     separator: bytes | None
 
     def spans(self) -> Spans:
-        """The stretches between separators."""
+        """Return the spans between separators."""
         continued, unfinished = self.mark.in_document, self.next_mark.in_document
         if self.separator is None:
             begins, ends = np.array([0], np.int64), np.array([self.num_bytes], np.int64)
         else:
             begins, ends = _core.split_spans(self.buffer[: self.num_bytes], self.separator)
-            if not unfinished and begins[-1] == ends[-1]:  # behind the last separator, which ends a document
+            if not unfinished and begins[-1] == ends[-1]:  # nothing follows the last separator, which ends a document
                 begins, ends = begins[:-1], ends[:-1]
         return Spans(self.buffer, begins, ends, continued=continued, unfinished=unfinished)
 
@@ -51,14 +51,14 @@ class TextBatch:
 def read_text(
     input: Input, reading: Reading, *, cut: Cut, mark: Mark, end: Mark | None = None
 ) -> Generator[TextBatch, None, None]:
-    """The batches of a text file from `mark` to `end`."""
+    """Yield the batches of a text file from `mark` to `end`."""
     separator = reading.end_of_document
     with open_stream(input, end.offset if end else None) as stream:
         stream.skip(mark.offset)
         window = Window(stream)
         while True:
             num_bytes, unfinished = _find_end(window, reading, cut, mark, input.shown)
-            # An empty file is an empty document where each file is one; its end differs from its beginning by the line.
+            # With one document per file, an empty file is an empty document. Its end mark differs only in the line.
             is_empty_document = separator is None and mark == Mark()
             if num_bytes == 0 and not is_empty_document:
                 return
@@ -74,9 +74,9 @@ def read_text(
 
 
 def _find_end(window: Window, reading: Reading, cut: Cut, mark: Mark, name: str) -> tuple[int, bool]:
-    """Where the next batch ends, and whether a document goes on behind it.
+    """Return where the next batch ends, and whether a document continues after it.
 
-    It depends on the bytes behind `mark` and nothing else, so that a reader that starts there finds the same.
+    The result depends only on the bytes after `mark`, so a reader that starts there finds the same.
     """
     separator = reading.end_of_document
     least = 1 if mark.in_document else batches.MIN_STRETCH_BYTES
@@ -85,11 +85,11 @@ def _find_end(window: Window, reading: Reading, cut: Cut, mark: Mark, name: str)
         text = window.fill(size)
         if window.at_end:
             return len(text), False
-        end = 0 if separator is None else behind_last(text, separator)
+        end = 0 if separator is None else end_of_last(text, separator)
         if end:
             return end, False
         if cut is not None:
-            # A separator that begins in the last bytes may be complete only later: no cut there.
+            # The last bytes may be the beginning of a separator: do not cut there.
             place = cut(text[: len(text) - len(separator or b"x") + 1])
             if place >= least:
                 return place, True
@@ -105,5 +105,5 @@ def _too_long(name: str, mark: Mark, reading: Reading, *, can_be_cut: bool) -> s
         options += f" and separator={reading.separator!r}"
     return (
         f"{name}: the document at byte {mark.offset:,} has no {what} within max_document_bytes="
-        f"{reading.max_document_bytes}. Pass a larger one, or check {options}."
+        f"{reading.max_document_bytes}. Pass a larger max_document_bytes, or check {options}."
     )

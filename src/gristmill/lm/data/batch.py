@@ -1,6 +1,6 @@
 """Batch: the token sequences of one micro-batch, as every model of Gristmill takes them.
 
-Shapes: B sequences, T tokens (or vectors of E numbers) each.
+Shapes: B sequences of T tokens (or of T vectors of E numbers).
 """
 
 from __future__ import annotations
@@ -14,43 +14,67 @@ from torch import Tensor
 
 __all__ = ["IGNORED", "Batch"]
 
-# The target that no loss counts: the value that torch's cross-entropy ignores by default.
+# A target that no loss counts: torch's cross-entropy ignores this value by default.
 IGNORED = -100
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Inputs and what should follow each of them: `targets_BT[b, t]` is the token after `inputs_BT[b, t]`.
+    """Inputs and targets: `targets_BT[b, t]` is the token after `inputs_BT[b, t]`.
 
-    All tensors are int64, contiguous and of one shape. A target of -100 is left out of the loss. `document_ids_BT`
-    numbers the documents of a sequence: a token sees only earlier tokens with its own number. None: it sees them all.
+    All id tensors are int64, contiguous and of one shape.
 
-    A batch of whole sequences, one per document, has the same tokens as inputs and as targets (0 and -100 on padding):
-    its model reads them and gives them back. Where sequences are of vectors, `vectors_BTE` has them, inputs are 0, and
-    targets only mark what is no padding.
+    A batch of whole sequences, one per document, has the same tokens as inputs and as targets (0 and -100 on padding),
+    because its model reads and reconstructs them. For sequences of vectors, `vectors_BTE` holds the vectors, the inputs
+    are 0, and the targets only mark the positions that are not padding.
+
+    Examples:
+        >>> tokens_BT = torch.tensor([[5, 6, 7, 8]])
+        >>> batch = Batch(tokens_BT[:, :-1], tokens_BT[:, 1:])
+        >>> batch.num_tokens, batch.to("cpu").num_targets.item()
+        (3, 3)
     """
 
     inputs_BT: Tensor
+    """Token ids that the model reads."""
     targets_BT: Tensor
+    """Token ids to predict. The loss ignores targets of -100."""
     document_ids_BT: Tensor | None = None
+    """Number of the document that each token belongs to; a token attends only to earlier tokens with the same number.
+    None: to all earlier tokens."""
     vectors_BTE: Tensor | None = None
+    """Vectors that the model reads instead of tokens. None: tokens."""
 
     @property
     def num_tokens(self) -> int:
-        """The number of inputs, B * T, whether their targets count or not."""
+        """Number of inputs, B * T, including those whose targets are ignored."""
         return self.inputs_BT.numel()
 
     @property
     def num_targets(self) -> Tensor:
-        """The number of targets that count, as a tensor on the device: nothing waits for it."""
+        """Number of targets that count, as a tensor on the device, so that reading it does not wait."""
         return (self.targets_BT != IGNORED).sum()
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
-        """The same batch on `device`."""
+        """Return the same batch on `device`.
+
+        Args:
+            device: Device to copy to.
+            non_blocking: Do not wait for the copy, which needs page-locked memory.
+
+        Raises:
+            RuntimeError: There is no such device.
+        """
         return self._changed(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Batch:
-        """The same batch in page-locked memory, from which a device copies without waiting."""
+        """Return the same batch in page-locked memory, from which a device copies asynchronously.
+
+        Examples:
+            ```python
+            batch = batch.pin_memory().to("cuda", non_blocking=True)
+            ```
+        """
         return self._changed(lambda tensor: tensor.pin_memory())
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> Batch:

@@ -1,8 +1,8 @@
-"""Chat templates as Jinja: where they are read from, the built-in ones, and the sandbox that renders them.
+"""Chat templates in Jinja: reading them, the built-in ones, and the sandbox that renders them.
 
-A template is text from a file, so it is rendered in Jinja's immutable sandbox: it can read the messages, and nothing
-else. What templates of Hugging Face rely on is there: {% generation %}, {% break %}, `raise_exception`, `strftime_now`
-and a `tojson` that escapes nothing for HTML.
+A template comes from a file, so it is rendered in Jinja's immutable sandbox, where it can access only the messages. The
+features that Hugging Face templates rely on are available: {% generation %}, {% break %}, `raise_exception`,
+`strftime_now` and a `tojson` without HTML escapes.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ __all__ = [
 ]
 
 CHAT_TEMPLATE_FILE = "chat_template.jinja"
-MAX_TEMPLATE_BYTES = 1 << 20  # templates have a few kilobytes
-COUNT_TURN = "_gristmill_count_turn"  # what loops of templates call
+MAX_TEMPLATE_BYTES = 1 << 20  # typical templates have a few kilobytes
+COUNT_TURN = "_gristmill_count_turn"  # called in every loop iteration of a template
 MAX_CONFIG_BYTES = 16 << 20  # a tokenizer_config.json may list thousands of tokens
 
-# Each turn begins on a line of its own, and the prompt of a response ends with a newline, so that no token lies across
-# the place where a response begins.
+# Each turn starts on a new line, and the prompt of a response ends with a newline, so that no token spans the start of
+# a response.
 PLAIN = (
     "{% for message in messages %}"
     "{% if message['role'] == 'assistant' %}"
@@ -66,7 +66,7 @@ TEMPLATES: Mapping[str, str] = {"plain": PLAIN, "chatml": CHATML}
 
 
 def read_template(template: str | os.PathLike[str]) -> str:
-    """The template that is meant: the name of a built-in one, a file, or a folder of a run or of Hugging Face."""
+    """Return the template with a built-in name, or from a file, or from a folder of a run or of Hugging Face."""
     if template in TEMPLATES:
         return TEMPLATES[str(template)]
     path = Path(template)
@@ -81,7 +81,7 @@ def read_template(template: str | os.PathLike[str]) -> str:
 
 
 def has_template(folder: Path) -> bool:
-    """Whether a folder of a run or of Hugging Face holds a chat template."""
+    """Whether a folder of a run or of Hugging Face has a chat template."""
     return (folder / CHAT_TEMPLATE_FILE).is_file() or _in_config(folder)[0] is not None
 
 
@@ -90,17 +90,17 @@ def _of_file(path: Path) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise OptionError(f"{path}: it is not UTF-8, and a chat template is text. Pass a Jinja file.") from None
+        raise OptionError(f"{path}: the file is not UTF-8 text. Pass a Jinja file.") from None
 
 
 def _of_folder(folder: Path) -> str:
-    """The template of a folder. Roles of special tokens that only its config knows are set at the top of it."""
+    """Return the template of a folder. Special tokens that only its config names are set at the top of the template."""
     source, roles = _in_config(folder)
     if (folder / CHAT_TEMPLATE_FILE).is_file():
         source = _of_file(folder / CHAT_TEMPLATE_FILE)
     if source is None:
         raise OptionError(
-            f"chat_template={str(folder)!r}: the folder holds neither {CHAT_TEMPLATE_FILE} nor a template in "
+            f"chat_template={str(folder)!r}: the folder has neither {CHAT_TEMPLATE_FILE} nor a template in "
             f"{TOKENIZER_CONFIG}. Pass the path of a Jinja file, or one of {', '.join(map(repr, TEMPLATES))}."
         )
     settings = [_setting(role, token) for role, token in roles.items() if role in source]
@@ -108,12 +108,12 @@ def _of_folder(folder: Path) -> str:
 
 
 def _setting(role: str, token: str) -> str:
-    """A line of a template, of which Jinja writes nothing, not even the newline."""
+    """Return a line that sets a variable. Jinja outputs nothing for it, not even the newline."""
     return f"{{% set {role} = {json.dumps(token, ensure_ascii=False)} %}}\n"
 
 
 def _in_config(folder: Path) -> tuple[str | None, dict[str, str]]:
-    """(template, special tokens by role) of tokenizer_config.json, as far as there are any."""
+    """Return (template, special tokens by role) from tokenizer_config.json, where present."""
     path = folder / TOKENIZER_CONFIG
     if not path.is_file():
         return None, {}
@@ -124,7 +124,7 @@ def _in_config(folder: Path) -> tuple[str | None, dict[str, str]]:
     named = {role: content.get(role) for role in ROLES}
     tokens = {role: token.get("content") if isinstance(token, dict) else token for role, token in named.items()}
     found = content.get("chat_template")
-    if isinstance(found, list):  # several, by name
+    if isinstance(found, list):  # several templates by name
         by_name = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}
         found = by_name.get("default")
     template = found if isinstance(found, str) else None
@@ -132,13 +132,13 @@ def _in_config(folder: Path) -> tuple[str | None, dict[str, str]]:
 
 
 def compiled(source: str, name: str, *, around: tuple[str, str] = ("", "")) -> Any:
-    """The template, ready to be rendered; `around` is put around what each {% generation %} block gives."""
+    """Return the compiled template; `around` is written before and after each {% generation %} block."""
     jinja2 = load_package("jinja2", needed_by="a chat template")
     environment = _environment(*around)
     try:
         return environment.from_string(source)
     except jinja2.TemplateSyntaxError as error:
-        raise OptionError(f"{name}: it is not a Jinja template: line {error.lineno}: {error.message}") from None
+        raise OptionError(f"{name}: not a valid Jinja template: line {error.lineno}: {error.message}") from None
 
 
 @cache
@@ -159,7 +159,7 @@ def _environment(before: str, after: str) -> Any:
 
 
 def _with_counted_loops(tree: Any) -> Any:
-    """The template with a call of `count_turn` at the beginning of each turn of its loops."""
+    """Insert a call of `count_turn` at the start of every loop iteration."""
     from jinja2 import nodes
 
     for loop in tree.find_all(nodes.For):
@@ -169,15 +169,15 @@ def _with_counted_loops(tree: Any) -> Any:
 
 
 def rendered(template: Any, values: Mapping[str, Any], *, limit: int) -> str:
-    """What a template of `compiled` writes; `ValueError` for more characters, or turns of its loops, than `limit`.
+    """Return the output of a `compiled` template; `ValueError` for more than `limit` characters or loop iterations.
 
-    Jinja limits a range to 100,000 numbers. Without this, loops within loops would still run for years.
+    Jinja limits a range to 100,000 numbers. Without this limit, nested loops could still run for years.
     """
     turns = itertools.count(1)
 
     def count_turn() -> None:
         if next(turns) > limit:
-            raise ValueError(f"its loops have more than {limit:,} turns. Pass another template.")
+            raise ValueError(f"its loops have more than {limit:,} iterations. Pass another template.")
 
     parts, length = [], 0
     for part in template.generate({**values, COUNT_TURN: count_turn}):
@@ -189,7 +189,7 @@ def rendered(template: Any, values: Mapping[str, Any], *, limit: int) -> str:
 
 
 def _generation_blocks(before: str, after: str) -> type[Any]:
-    """The extension for {% generation %} ... {% endgeneration %}."""
+    """Return the extension for {% generation %} ... {% endgeneration %}."""
     from jinja2 import nodes
     from jinja2.ext import Extension
 

@@ -1,13 +1,13 @@
-r"""ChatTemplate: a conversation as tokens, by a Jinja template as Hugging Face has them.
+r"""ChatTemplate: converts a conversation to tokens with a Jinja template in the Hugging Face format.
 
-A template renders `messages`, a list of {"role": ..., "content": ...}, to text. Its own text may spell special tokens,
-which become their ids. The contents of messages are data: a special token that is spelled out there stays plain text.
-To keep the two apart, a conversation is rendered twice. Once with a mark in the place of each content, which shows
-where contents stand (the layout, the same for all conversations with the same roles), and once as it is. Both must
-agree, so that the tokens are those of the text that transformers renders from the same template.
+A template renders `messages`, a list of {"role": ..., "content": ...}, to text. Special tokens in the text of the
+template become their ids. The contents of messages are data: a special token spelled out there stays plain text.
+To distinguish the two, a conversation is rendered twice: once with a mark instead of each content, which shows the
+places of contents (the layout, the same for all conversations with the same roles), and once unchanged. Both must
+agree, so the tokens are those of the text that transformers renders from the same template.
 
-The tokens to train on are those inside {% generation %} blocks. In a template without such blocks they are the
-contents of the assistant, each with the special token that ends its turn.
+Tokens inside {% generation %} blocks are trained on. In a template without such blocks, these are the contents of
+assistant messages, each with the special token that ends its turn.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ChatTemplate", "EncodedChat", "Message", "WrittenChat"]
 
-# Marks in a layout. Unicode has set these code points aside for the inner workings of programs.
+# Marks in a layout. Unicode reserves these code points for internal use by programs.
 CONTENT_BEGIN, CONTENT_END, TRAINED_BEGIN, TRAINED_END = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"
 _MARK = re.compile(f"{CONTENT_BEGIN}(\\d+){CONTENT_END}|({TRAINED_BEGIN})|({TRAINED_END})")
-# What looks like a special token in the text of a template.
+# Text in a template that looks like a special token.
 _LIKE_A_SPECIAL = re.compile(r"<\|[^|<>\s]+\|>")
 CHATML_TOKENS = ("<|im_start|>", "<|im_end|>")
-# A template that writes more than this, or whose loops have more turns, is not one that ends.
+# A template that exceeds these limits of output or loop iterations is assumed not to terminate.
 FREE_CHARACTERS, TIMES_CONTENTS = 1_000_000, 64
 
 Message: TypeAlias = Mapping[str, str]
@@ -48,14 +48,14 @@ Message: TypeAlias = Mapping[str, str]
 
 @dataclass(frozen=True)
 class _Content:
-    """The place of the content of a message."""
+    """The place of the content of a message in a layout."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class _Border:
-    """Where what is trained on begins or ends."""
+    """Start or end of a part that is trained on."""
 
     is_begin: bool
 
@@ -68,19 +68,19 @@ class EncodedChat(NamedTuple):
 
     ids: NDArray[Any]
     is_trained: NDArray[np.bool_]
-    crosses: bool  # whether a token lies across the place where a response begins
+    crosses: bool  # whether a token spans the start of a response
 
 
 @dataclass
 class WrittenChat:
-    """A conversation as text: runs of plain text and special tokens by their ids, and the bytes to train on."""
+    """A conversation as runs of plain text and ids of special tokens, with the byte ranges to train on."""
 
     runs: list[str | int] = field(default_factory=list)
     trained: list[tuple[int, int]] = field(default_factory=list)
     num_bytes: int = 0
 
     def add(self, piece: str, runs: Sequence[str | int]) -> None:
-        """Add a piece of text, and what it consists of. Neighbouring runs of plain text become one."""
+        """Append a piece of text, given with its runs. Adjacent runs of plain text are joined."""
         self.num_bytes += len(piece.encode("utf-8", "surrogatepass"))
         for run in runs:
             if isinstance(run, str) and self.runs and isinstance(self.runs[-1], str):
@@ -89,7 +89,7 @@ class WrittenChat:
                 self.runs.append(run)
 
     def add_border(self, border: _Border) -> None:
-        """Begin or end a stretch to train on here."""
+        """Start or end a range to train on here."""
         if border.is_begin:
             self.trained.append((self.num_bytes, self.num_bytes))
         else:
@@ -106,7 +106,7 @@ class ChatTemplate:
     """
 
     def __init__(self, source: str, tokenizer: Tokenizer, *, name: str = "chat_template") -> None:
-        """`source` is the template itself; `name` is what messages call it."""
+        """Compile the template `source`; `name` refers to it in messages."""
         self.source, self.name = source, name
         self._tokenizer = tokenizer
         self._specials = tokenizer.special_tokens
@@ -118,27 +118,27 @@ class ChatTemplate:
 
     @classmethod
     def load(cls, template: str | os.PathLike[str], tokenizer: Tokenizer) -> ChatTemplate:
-        """The template of this name, file or folder."""
+        """Return the template with this name, or from this file or folder."""
         return cls(read_template(template), tokenizer, name=f"chat_template={os.fspath(template)!r}")
 
     def _check_tokens(self) -> None:
         if self.source == PLAIN and "eos_token" not in self._roles:
             raise OptionError(
-                f"{self.name}: the plain template ends each response with the end-of-text token, and the tokenizer has "
+                f"{self.name}: the plain template ends each response with an end-of-text token, but the tokenizer has "
                 f"none of the usual ones ({', '.join(KNOWN)}). Pass a chat_template that ends responses with a special "
                 f"token of this tokenizer."
             )
         missing = [token for token in CHATML_TOKENS if self.source == CHATML and token not in self._specials]
         if missing:
             raise OptionError(
-                f"{self.name}: ChatML needs the special token {missing[0]!r}, and the tokenizer does not have it. Pass "
+                f"{self.name}: ChatML needs the special token {missing[0]!r}, which the tokenizer does not have. Pass "
                 f"chat_template='plain', or a tokenizer with the special tokens {' and '.join(CHATML_TOKENS)}."
             )
 
     # Text
 
     def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = False) -> str:
-        """The conversation as text, as transformers renders it."""
+        """Return the conversation as text, identical to that of transformers."""
         return self._rendered(self._plain, messages, add_generation_prompt)
 
     def _rendered(self, template: Any, messages: Sequence[Message], add_generation_prompt: bool) -> str:
@@ -152,25 +152,28 @@ class ChatTemplate:
             raise OptionError(f"{self.name} cannot render the conversation: {error}") from None
         except (RecursionError, MemoryError):
             raise OptionError(
-                f"{self.name} cannot render the conversation: it calls itself without end, or writes more than fits "
-                f"into memory. Pass another template."
+                f"{self.name} cannot render the conversation: the template recurses without end, or its output does "
+                f"not fit into memory. Pass another template."
             ) from None
 
     # Tokens
 
     def encode(self, chats: Sequence[Sequence[Message]], *, num_threads: int | None = None) -> list[EncodedChat]:
-        """The ids of each conversation, and which of them are trained on; `OptionError` for one that does not fit."""
+        """Return the ids of each conversation and which of them are trained on.
+
+        Raises `OptionError` if the template does not fit a conversation.
+        """
         return self.encode_written([self.write(messages) for messages in chats], num_threads=num_threads)
 
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
-        """The ids of a conversation that the assistant is to answer."""
+        """Return the ids of a conversation, up to the start of the assistant's next response."""
         written = self.write(messages, add_generation_prompt=True)
         ids: list[int] = self.encode_written([written])[0].ids.tolist()
         return ids
 
     @cached_property
     def end_of_turn(self) -> tuple[int | None, str]:
-        """What ends a response: the id of a special token, or None and the text that follows a response."""
+        """The end of a response: the id of a special token, or None, and the text after a response."""
         layout = self._layout(("user", "assistant"), (True, True), False)
         after = itertools.takewhile(
             lambda part: part != _Border(is_begin=False), layout[layout.index(_Content(1)) + 1 :]
@@ -180,13 +183,13 @@ class ChatTemplate:
         return first, text
 
     def unknown_specials(self) -> list[str]:
-        """What the template writes that looks like a special token, and is none of the tokenizer."""
+        """Return text in the template that looks like a special token but is none of the tokenizer's."""
         layout = self._layout(("user", "assistant"), (True, True), True)
         text = "".join(part for part in layout if isinstance(part, str))
         return sorted({found for found in _LIKE_A_SPECIAL.findall(text) if found not in self._specials})
 
     def encode_written(self, written: Sequence[WrittenChat], *, num_threads: int | None = None) -> list[EncodedChat]:
-        """The ids of conversations that `write` gave, all of them at once on several threads."""
+        """Return the ids of conversations from `write`, encoded together on several threads."""
         texts = [run for chat in written for run in chat.runs if isinstance(run, str)]
         encoded = iter(self._tokenizer.encode_batch(texts, dtype=np.int64, num_threads=num_threads))
         found = []
@@ -197,7 +200,7 @@ class ChatTemplate:
         return found
 
     def _with_targets(self, ids: NDArray[np.int64], trained: list[tuple[int, int]]) -> EncodedChat:
-        """A token is trained on if any byte of it is, as in transformers."""
+        """Mark the tokens to train on: those with any byte in a trained range, as in transformers."""
         lengths = self._tokenizer._token_lengths[ids].astype(np.int64)
         ends = np.cumsum(lengths)
         is_trained = np.zeros(len(ids), np.bool_)
@@ -209,7 +212,10 @@ class ChatTemplate:
         return EncodedChat(ids, is_trained, crosses)
 
     def write(self, messages: Sequence[Message], *, add_generation_prompt: bool = False) -> WrittenChat:
-        """The conversation as runs of text and special tokens; `OptionError` where the template changes contents."""
+        """Return the conversation as runs of text and special tokens.
+
+        Raises `OptionError` if the template changes contents.
+        """
         roles = tuple(message["role"] for message in messages)
         has_content = tuple(message["content"] != "" for message in messages)
         layout = self._layout(roles, has_content, add_generation_prompt)
@@ -233,7 +239,7 @@ class ChatTemplate:
         return written
 
     def _found(self, content: str, text: str, place: int, following: str) -> str:
-        """The content as it stands in the text: as it is, or without the white space around it."""
+        """Return the content as it appears in the text: unchanged, or without surrounding whitespace."""
         for piece in dict.fromkeys((content, content.strip(), content.lstrip(), content.rstrip())):
             if text.startswith(piece + following, place):
                 return piece
@@ -241,13 +247,13 @@ class ChatTemplate:
 
     def _changes_contents(self) -> OptionError:
         return OptionError(
-            f"{self.name} changes the contents of messages, or where they stand depends on what they are: special "
+            f"{self.name} changes the contents of messages, or places them depending on their content, so special "
             f"tokens of the template cannot be distinguished from text of the messages. Pass a template that writes "
-            f"each content once, as it is."
+            f"each content once, unchanged."
         )
 
     def _split(self, text: str) -> list[str | int]:
-        """The text of the template with its special tokens as ids."""
+        """Return the text of the template with its special tokens as ids."""
         if self._special_pattern is None:
             return [text]
         parts = self._special_pattern.split(text)
@@ -261,7 +267,7 @@ class ChatTemplate:
     # Layouts
 
     def _make_layout(self, roles: tuple[str, ...], has_content: tuple[bool, ...], is_prompt: bool) -> list[Part]:
-        """The parts of a conversation with these roles, with borders around what is trained on."""
+        """Return the parts of a conversation with these roles, with borders around the trained parts."""
         parts = self._parts(roles, has_content, is_prompt)
         if any(isinstance(part, _Border) for part in parts):
             return parts
@@ -274,7 +280,7 @@ class ChatTemplate:
         there = [part.index for part in parts if isinstance(part, _Content)]
         if there != [index for index, has in enumerate(has_content) if has]:
             raise OptionError(
-                f"{self.name} does not write the content of each message once and in order, for a conversation of "
+                f"{self.name} does not write the content of each message once and in order for a conversation of "
                 f"{', '.join(roles)}. Pass a template that does."
             )
         return parts
@@ -282,7 +288,7 @@ class ChatTemplate:
     def _bordered(
         self, parts: list[Part], index: int, roles: tuple[str, ...], has_content: tuple[bool, ...]
     ) -> Iterator[Part]:
-        """A part of a template without {% generation %}, with borders around a response and the end of its turn."""
+        """Yield a part of a template without {% generation %}, with borders around a response and its end of turn."""
         part, before = parts[index], parts[index - 1] if index else ""
         if isinstance(part, _Content) and roles[part.index] == "assistant":
             yield from (_Border(is_begin=True), part)
@@ -295,7 +301,7 @@ class ChatTemplate:
             yield part
 
     def _end_of_turn(self, text: str, message: int, roles: tuple[str, ...], has_content: tuple[bool, ...]) -> int:
-        """How much of the text after a response belongs to it: up to its first special token, if it has one."""
+        """Return how much of the text after a response belongs to it: up to its first special token, if it has one."""
         alone = self._parts(roles[: message + 1], has_content[: message + 1], False)
         own = alone[-1] if isinstance(alone[-1], str) else ""
         same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(own, text, strict=False))
@@ -316,5 +322,5 @@ def _parts(rendered: str) -> Iterator[Part]:
 
 
 def _roles(specials: Mapping[str, int]) -> dict[str, str]:
-    """The special tokens that templates know by what they are for, such as `eos_token`."""
+    """Return the special tokens that templates refer to by role, such as `eos_token`."""
     return chosen_roles(specials, {"eos_token": next((name for name in KNOWN if name in specials), None)})

@@ -1,11 +1,11 @@
-"""Conversations from JSON lines, each as a list of messages. A line that is none is an error with its file and number.
+"""Read conversations from JSON lines, each as a list of messages. Errors name the file and the line.
 
-A line is one of these:
+A line has one of these forms:
 
     {"prompt": "What is the capital of France?", "response": "Paris."}
     {"messages": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi!"}]}
 
-Other fields are left out.
+Other fields are ignored.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ FORMS = '{"prompt": ..., "response": ...} or {"messages": [{"role": ..., "conten
 
 
 class Conversation(NamedTuple):
-    """The messages of a line, and where it stands, for errors."""
+    """The messages of a line, and its file and line number for errors."""
 
     place: str
     messages: list[Message]
 
 
 def read_conversations(data: Sequence[str | os.PathLike[str]]) -> Iterator[Conversation]:
-    """The conversations of files, folders and globs, in order; `CorpusError` names the line that is none."""
+    """Yield the conversations of files, folders and globs, in order; `CorpusError` names an invalid line."""
     found = find_files(data, Reading.checked({}))
     for input in found.inputs:
         if input.format != "jsonl":
             raise CorpusError(
-                f"{input.shown}: conversations=True reads JSON lines, and this is {input.format}. Pass files that end "
-                f"in .jsonl, .jsonl.gz or .jsonl.zst, with a line {FORMS} for each conversation."
+                f"{input.shown}: conversations=True reads JSON lines, but the file is {input.format}. Pass files that "
+                f"end in .jsonl, .jsonl.gz or .jsonl.zst, with one line {FORMS} per conversation."
             )
         yield from _of_file(input)
 
@@ -73,28 +73,31 @@ def _messages(line: bytes, place: str) -> list[Message]:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise CorpusError(f"{place}: it is not JSON: {error}. Write {FORMS} on each line.") from None
+        raise CorpusError(f"{place}: not valid JSON: {error}. Write {FORMS} on each line.") from None
     if not isinstance(found, dict):
-        raise CorpusError(f"{place}: it is {_kind(found)}. Write {FORMS} on each line.")
+        raise CorpusError(f"{place}: the line is {_kind(found)}. Write {FORMS} on each line.")
     if "messages" in found:
         return _checked(found["messages"], place)
     if "prompt" in found and "response" in found:
         pair = [{"role": "user", "content": found["prompt"]}, {"role": "assistant", "content": found["response"]}]
         return _checked(pair, place, names=("prompt", "response"))
     fields = ", ".join(map(repr, found)) or "none"
-    raise CorpusError(f"{place}: no field 'messages', and not both 'prompt' and 'response' (fields: {fields:.200}).")
+    raise CorpusError(
+        f"{place}: the line has neither 'messages' nor both 'prompt' and 'response' (fields: {fields:.200}). Write "
+        f"{FORMS} on each line."
+    )
 
 
 def _checked(messages: Any, place: str, names: tuple[str, ...] = ()) -> list[Message]:
     if not isinstance(messages, list) or not messages:
         raise CorpusError(
-            f"{place}: 'messages' is {_kind(messages)}. Write a list with at least one message of the assistant."
+            f"{place}: 'messages' is {_kind(messages)}. Write a list with at least one assistant message."
         )
     for number, message in enumerate(messages):
         where = repr(names[number]) if names else f"messages[{number}]"
         _check_message(message, f"{place}: {where}", is_pair=bool(names))
     if all(message["role"] != "assistant" for message in messages):
-        raise CorpusError(f"{place}: no message has the role 'assistant', and its messages are what is trained on.")
+        raise CorpusError(f"{place}: no message has the role 'assistant'. Training needs at least one response.")
     return [{"role": message["role"], "content": message["content"]} for message in messages]
 
 
@@ -105,12 +108,14 @@ def _check_message(message: Any, where: str, *, is_pair: bool) -> None:
     if role not in ROLES:
         raise CorpusError(f"{where} has the role {role!r:.80}. Write one of {', '.join(map(repr, ROLES))}.")
     if message.get("tool_calls"):
-        raise CorpusError(f"{where} has tool calls, which are not supported. Leave these conversations out.")
+        raise CorpusError(f"{where} has tool calls, which are not supported. Remove these conversations.")
     if not isinstance(content, str):
         what = "is" if is_pair else "has a content that is"
         raise CorpusError(f"{where} {what} {_kind(content)}. Write a string.")
     if not _is_unicode(content):
-        raise CorpusError(f"{where} has half of a surrogate pair (\\ud800 to \\udfff), which is no text. Correct it.")
+        raise CorpusError(
+            f"{where} has an unpaired surrogate (\\ud800 to \\udfff), which is not valid text. Correct it."
+        )
 
 
 def _is_unicode(text: str) -> bool:
@@ -122,7 +127,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _kind(value: Any) -> str:
-    """What a JSON value is, in words.
+    """Return the JSON type of a value for messages.
 
     >>> _kind(None), _kind([]), _kind({})
     ('null', 'an empty list', 'an object')

@@ -1,9 +1,9 @@
-"""ConversationData: conversations of JSON lines, packed into rows, with the responses of the assistant as targets.
+"""ConversationData: conversations from JSON lines, packed into rows, with the assistant's responses as targets.
 
-A row holds several conversations, and `document_ids_BT` keeps them apart: a token sees only its own conversation. All
-conversations are kept in memory, as ids.
+A row holds several conversations, and `document_ids_BT` separates them: a token attends only to its own conversation.
+All conversations are kept in memory as ids.
 
-Shapes: B rows of a micro-batch, T tokens each.
+Shapes: B rows of T tokens per micro-batch.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ if TYPE_CHECKING:
 
 __all__ = ["ConversationData", "ConversationDataset", "Conversations", "open_conversations"]
 
-CHUNK = 1024  # conversations that are encoded at once
+CHUNK = 1024  # conversations encoded at once
 
 
 @dataclass(frozen=True)
 class Conversations:
-    """The conversations of a split: their ids one after another, which of them are targets, and where each ends."""
+    """The conversations of a split: all ids, which of them are targets, and the offset of each conversation."""
 
     ids: NDArray[np.uint32]
     is_target: NDArray[np.bool_]
-    offsets: NDArray[np.int64]  # one more than there are conversations
+    offsets: NDArray[np.int64]  # one more than the number of conversations
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """The inputs of each conversation: its last token is a target only."""
+        """Number of inputs per conversation. Its last token is only a target."""
         return np.diff(self.offsets) - 1
 
 
 def open_conversations(data: TrainSources, options: WindowOptions) -> ConversationData:
-    """The conversations of the JSON lines that `data` names, encoded with the tokenizer and the chat template."""
+    """Return the conversations in the JSON lines at `data`, encoded with the tokenizer and the chat template."""
     paths = _paths(data)
     if options.tokenizer is None:
         raise OptionError(
-            "conversations=True needs the tokenizer of the model, and init_from names no run that holds one. Pass "
+            "conversations=True needs the tokenizer of the model, but init_from names no run that has one. Pass "
             "init_from='run', the folder of the run to start from, or tokenizer='tokenizer.json'."
         )
     tokenizer = as_tokenizer(options.tokenizer)
@@ -67,22 +67,22 @@ def open_conversations(data: TrainSources, options: WindowOptions) -> Conversati
 
 
 def _paths(data: TrainSources) -> list[str | os.PathLike[str]]:
-    """The files, folders and globs of JSON lines, one or several; an error for what holds something else."""
+    """Return the files, folders and globs of JSON lines; raise an error for other kinds of data."""
     given = data if isinstance(data, list | tuple) else [data]
     if not given:
-        raise OptionError("data is empty, and conversations=True reads JSON lines. Pass their path.")
+        raise OptionError("data is empty. With conversations=True, pass the path of JSON lines.")
     paths: list[str | os.PathLike[str]] = []
     for each in given:
         if isinstance(each, Shards) or not isinstance(each, str | os.PathLike):
             raise TypeError(
-                f"data is a {type(each).__name__}, and conversations=True reads JSON lines. Pass their path, or a list "
+                f"data is a {type(each).__name__}, but conversations=True reads JSON lines. Pass their path, or a list "
                 f"of paths."
             )
         check_is_no_run(each)
         if is_shards(each):
             raise OptionError(
-                f"{each}: it holds token shards, and conversations=True reads JSON lines. Pass their path, or leave "
-                f"out conversations=True."
+                f"{each}: the folder holds token shards, but conversations=True reads JSON lines. Pass the path of "
+                f"JSON lines, or leave out conversations=True."
             )
         paths.append(each)
     return paths
@@ -95,7 +95,7 @@ class ConversationData:
     embedding_dim: int | None = None
     uses_workers = False
     even_batches = False  # rows have very different numbers of targets
-    no_validation = "no conversation fell into validation. Pass a larger val_fraction to have some."
+    no_validation = "no conversation was chosen for validation. Pass a larger val_fraction."
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class ConversationData:
         template: ChatTemplate,
         options: WindowOptions,
     ) -> None:
-        """Everything is read and encoded here."""
+        """Read and encode all conversations."""
         self.tokenizer: Tokenizer | None = tokenizer
         self.vocab_size: int | None = tokenizer.vocab_size
         self.template, self.chat_template = template, template.source
@@ -115,7 +115,7 @@ class ConversationData:
         train = self._splits["train"]
         if not len(train.lengths):
             shown = ", ".join(map(str, data))
-            raise CorpusError(f"{shown}: there is no conversation to train on. {reader.why_none()}")
+            raise CorpusError(f"{shown}: no conversations to train on. {reader.why_none()}")
         self.num_tokens = int(train.lengths.sum())
         self.messages = reader.messages(train, options)
         self.identity = {
@@ -127,13 +127,13 @@ class ConversationData:
 
     @property
     def tokens_per_sequence(self) -> float:
-        """The mean of the rows, without padding."""
+        """Mean number of tokens per row, without padding."""
         return self.num_tokens / len(self._rows["train"])
 
     def open_dataset(
         self, split: str, *, batch_size: int, seed: int, device: torch.device, vocab_size: int | None
     ) -> ConversationDataset | None:
-        """The rows of a split; None where no conversation fell into it."""
+        """Return the rows of a split; None if it has no conversations."""
         if split not in self._rows or not len(self._rows[split]):
             return None
         return ConversationDataset(
@@ -146,17 +146,17 @@ class ConversationData:
         )
 
     def start_messages(self, dataset: Dataset, *, world_size: int) -> list[str]:
-        """How much padding there is."""
+        """Return the share of padding."""
         num_slots = len(self._rows["train"]) * self._length
-        return [f"padding: {1 - self.num_tokens / num_slots:.1%} of what is computed on."]
+        return [f"padding: {1 - self.num_tokens / num_slots:.1%} of the positions in a batch."]
 
     def bits_per_byte(self, loss: float, split: str) -> float | None:
-        """None: the loss is that of responses alone."""
+        """Return None: the loss covers responses only."""
         return None
 
 
 class ConversationDataset:
-    """Batches of rows as a pure function of step and rank. Every row comes once per epoch, in a shuffled order."""
+    """Batches of rows as a pure function of step and rank. Every row occurs once per epoch, in shuffled order."""
 
     def __init__(
         self,
@@ -178,15 +178,15 @@ class ConversationDataset:
 
     @property
     def num_sequences(self) -> int:
-        """The rows of an epoch."""
+        """Rows per epoch."""
         return len(self._rows)
 
     def batch(
         self, step: int, *, rank: int = 0, world_size: int = 1, micro_step: int = 0, num_micro_steps: int = 1
     ) -> Batch:
-        """The micro-batch number `micro_step` of `step` on this rank, on the device.
+        """Return micro-batch `micro_step` of `step` for this rank, on the device.
 
-        The rows of a step are the same however they are divided among ranks and micro-batches.
+        The rows of a step do not depend on how they are divided among ranks and micro-batches.
         """
         check_within("rank", rank, world_size, "world_size")
         check_within("micro_step", micro_step, num_micro_steps, "num_micro_steps")
@@ -194,20 +194,20 @@ class ConversationDataset:
         return self._moved(self._made(self._chosen(first, self._batch_size)))
 
     def tokens_in_step(self, step: int, *, world_size: int = 1, num_micro_steps: int = 1) -> tuple[int, int]:
-        """(tokens, the same with padding) of all micro-batches of all ranks in a step."""
+        """Return (tokens, tokens with padding) of all micro-batches of all ranks in a step."""
         rows = self._rows_of_step(step, world_size * num_micro_steps)
         return int(self._row_tokens[rows].sum()), len(rows) * self._length
 
     def targets_in_step(self, step: int, *, world_size: int = 1, num_micro_steps: int = 1) -> int:
-        """The tokens of responses of all micro-batches of all ranks in a step."""
+        """Return the number of response tokens in all micro-batches of all ranks in a step."""
         return int(self._row_targets[self._rows_of_step(step, world_size * num_micro_steps)].sum())
 
     def validation_batches(
         self, num_batches: int | None = None, *, num_sequences: int | None = None, rank: int = 0, world_size: int = 1
     ) -> Iterator[Batch]:
-        """A fixed subset of rows in a fixed order, evenly over the split; without a number, all rows.
+        """Yield a fixed subset of rows in a fixed order, spread evenly over the split; without a number, all rows.
 
-        All ranks get the same number of batches, all of one shape: rows that are left over have only targets of -100.
+        All ranks get the same number of batches of one shape; surplus rows have only targets of -100.
         """
         check_within("rank", rank, world_size, "world_size")
         wanted = size_of_subset(self.num_sequences, self._batch_size, num_batches, num_sequences)
@@ -217,14 +217,14 @@ class ConversationDataset:
             yield self._moved(self._made(chosen * self.num_sequences // wanted))
 
     def close(self) -> None:
-        """Nothing reads ahead."""
+        """Do nothing: there is no prefetching."""
 
     def _rows_of_step(self, step: int, num_batches: int) -> NDArray[np.int64]:
         size = num_batches * self._batch_size
         return self._chosen(step * size, size)
 
     def _chosen(self, first: int, number: int) -> NDArray[np.int64]:
-        """The rows from place `first` of the endless sequence on: all of epoch 0, shuffled, then all of epoch 1."""
+        """Return the rows from place `first` of the endless sequence: epoch 0, shuffled, then epoch 1, and so on."""
         epochs, places = np.divmod(np.arange(first, first + number), self.num_sequences)
         rows = np.empty_like(places)
         for epoch in np.unique(epochs).tolist():
@@ -233,7 +233,7 @@ class ConversationDataset:
         return rows
 
     def _made(self, rows: NDArray[np.int64]) -> Batch:
-        """These rows, then rows of padding up to the batch size."""
+        """Return these rows, padded with empty rows to the batch size."""
         shape = (self._batch_size, self._length)
         inputs_BT, documents_BT = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         targets_BT = np.full(shape, IGNORED, np.int64)
@@ -244,7 +244,7 @@ class ConversationDataset:
     def _fill(
         self, row: int, inputs_T: NDArray[np.int64], targets_T: NDArray[np.int64], documents_T: NDArray[np.int64]
     ) -> None:
-        """Write the conversations of a row. Padding is a document of its own."""
+        """Write the conversations of a row. Padding gets its own document id."""
         ids, is_target, offsets = self._conversations.ids, self._conversations.is_target, self._conversations.offsets
         begin = 0
         for number, item in enumerate(self._rows[row].tolist()):
@@ -264,14 +264,14 @@ class ConversationDataset:
 
 
 class _Reader:
-    """Reads and encodes conversations, and counts what is cut or left out."""
+    """Reads and encodes conversations, and counts those that are truncated or skipped."""
 
     def __init__(self, template: ChatTemplate, *, max_tokens: int, val_fraction: float) -> None:
         self._template, self._max_tokens, self._val_fraction = template, max_tokens, val_fraction
         self._num_read = self._num_cut = self._num_skipped = self._num_crossing = self._num_val = 0
 
     def read(self, data: Sequence[str | os.PathLike[str]]) -> dict[str, Conversations]:
-        """The conversations to train on and those for validation."""
+        """Return the conversations for training and for validation."""
         splits: dict[str, list[EncodedChat]] = {"train": [], "val": []}
         chats = read_conversations(data)
         while chunk := list(itertools.islice(chats, CHUNK)):
@@ -290,10 +290,10 @@ class _Reader:
             raise CorpusError(f"{chat.place}: {error}") from None
 
     def _kept(self, chat: EncodedChat) -> EncodedChat | None:
-        """The conversation, cut at the end if it is too long; None where nothing to train on is left of it."""
+        """Return the conversation, truncated if it is too long; None if nothing to train on remains."""
         is_cut = len(chat.ids) > self._max_tokens
         ids, is_trained = chat.ids[: self._max_tokens], chat.is_trained[: self._max_tokens].copy()
-        is_trained[:1] = False  # nothing comes before the first token, so that it is no target
+        is_trained[:1] = False  # the first token has no context, so it is not a target
         if not is_trained.any():
             self._num_skipped += 1
             return None
@@ -302,14 +302,14 @@ class _Reader:
         return EncodedChat(ids.astype(np.uint32), is_trained, chat.crosses)
 
     def _is_val(self, chat: Conversation) -> bool:
-        """By a hash of what is said, so that a copy goes where its original went, whatever the template."""
+        """Decide by a hash of the messages, so that duplicates are in the same split with every template."""
         digest = Xxh64()
         for message in chat.messages:
             digest.update(f"{message['role']}\0{message['content']}\0".encode())
         return int(digest.hexdigest(), 16) < self._val_fraction * 2**64
 
     def messages(self, train: Conversations, options: WindowOptions) -> list[str]:
-        """What a person should know about the conversations."""
+        """Return messages about the conversations for the user."""
         num_targets = int(train.is_target.sum())
         found = [
             f"{_count(len(train.lengths))} to train on, {self._num_val:,} for validation; the loss is computed on the "
@@ -317,28 +317,28 @@ class _Reader:
         ]
         limit = f"context_length={options.context_length}"
         if self._num_cut:
-            found.append(f"cut at the end to {limit}: {_count(self._num_cut)}.")
+            found.append(f"truncated to {limit}: {_count(self._num_cut)}.")
         if self._num_skipped:
-            found.append(f"left out, because no response begins within {limit}: {_count(self._num_skipped)}.")
+            found.append(f"skipped, because no response starts within {limit}: {_count(self._num_skipped)}.")
         if self._num_crossing:
             found.append(
-                f"in {_count(self._num_crossing)} a token lies across the place where a response begins, and no prompt "
-                f"can end within it. A chat_template whose prompt ends with a newline or a special token avoids that."
+                f"in {_count(self._num_crossing)} a token spans the start of a response, which cannot happen in a "
+                f"prompt. A chat_template whose prompt ends with a newline or a special token avoids that."
             )
         if unknown := self._template.unknown_specials():
             found.append(
-                f"{self._template.name} writes {', '.join(unknown)}, and the tokenizer has no such special token: it "
-                f"is encoded as plain text."
+                f"{self._template.name} writes {', '.join(unknown)}, which is not a special token of the tokenizer "
+                f"and is encoded as plain text."
             )
         return found
 
     def why_none(self) -> str:
-        """Why nothing is left to train on, and what to do."""
+        """Explain why no conversation is left to train on, and what to do."""
         if not self._num_read:
-            return "The file is empty."
+            return "The files are empty. Pass JSON lines with conversations."
         if self._num_val:
-            return f"All {self._num_val:,} are for validation. Pass a smaller val_fraction."
-        return f"No response begins within {self._max_tokens - 1:,} tokens. Pass a greater context_length."
+            return f"All {self._num_val:,} were chosen for validation. Pass a smaller val_fraction."
+        return f"No response starts within {self._max_tokens - 1:,} tokens. Pass a larger context_length."
 
 
 def _count(number: int) -> str:

@@ -1,4 +1,4 @@
-"""DocumentData: documents of token shards or of Parquet files, one sequence each."""
+"""DocumentData: documents of token shards or Parquet files, one sequence per document."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["DocumentData", "open_documents"]
 
 
 def open_documents(data: Any, options: DocumentOptions, *, tokenizer: Any = None, progress: Any = None) -> DocumentData:
-    """The documents as sequences. Which of them are for validation depends on no seed."""
+    """Return the documents as sequences. The choice of validation documents does not depend on the seed of the run."""
     check_data(data)
     check_is_no_run(data)
     if isinstance(data, Shards) and data.has_manifest:
-        data = data.paths[0].parent  # which has all splits
+        data = data.paths[0].parent  # the folder, which has all splits
     opened = open_sequences(
         data,
         max_sequence_length=options.max_sequence_length,
@@ -38,20 +38,20 @@ def open_documents(data: Any, options: DocumentOptions, *, tokenizer: Any = None
     )
     if not opened.from_parquet and options.val_fraction != DocumentOptions.val_fraction:
         raise OptionError(
-            f"val_fraction={options.val_fraction} is for Parquet files: shards were divided when they were encoded. "
-            f"Leave it out, or encode them again with another val_fraction."
+            f"val_fraction={options.val_fraction} applies to Parquet files, but the data are shards, which were split "
+            f"when they were encoded. Leave it out, or encode them again with another val_fraction."
         )
     return DocumentData(opened, options)
 
 
 class DocumentData:
-    """Documents of shards or of Parquet files, one sequence each."""
+    """Documents of shards or Parquet files, one sequence per document."""
 
     noun = "data"
-    even_batches = False  # buckets make micro-batches of very different sizes
+    even_batches = False  # micro-batches of different buckets have very different sizes
 
     def __init__(self, data: SequenceData, options: DocumentOptions) -> None:
-        """What `open_sequences` found."""
+        """Wrap the result of `open_sequences`."""
         self._data, self._options = data, options
         self.num_tokens = data.train.num_tokens
         self.vocab_size = data.vocab_size
@@ -62,17 +62,17 @@ class DocumentData:
         self.messages = list(data.messages)
         self.no_validation = NO_VALIDATION
         if data.from_parquet:
-            self.no_validation = "no document fell into validation. Pass a larger val_fraction to have some."
+            self.no_validation = "no document was chosen for validation. Pass a larger val_fraction."
 
     @property
     def tokens_per_sequence(self) -> float:
-        """The mean of the documents."""
+        """Mean number of tokens per document."""
         return self._data.train.num_tokens / max(self._data.train.num_sequences, 1)
 
     def open_dataset(
         self, split: str, *, batch_size: int, seed: int, device: torch.device, vocab_size: int | None
     ) -> SequenceDataset | None:
-        """The sequences of a split. Those of Parquet files are prepared by processes, those of shards by a thread."""
+        """Return the sequences of a split. Processes prepare those of Parquet files, a thread those of shards."""
         source = self._source(split)
         if source is None:
             return None
@@ -91,15 +91,15 @@ class DocumentData:
         )
 
     def start_messages(self, dataset: Dataset, *, world_size: int) -> list[str]:
-        """How much padding there is; an error where there are too few sequences."""
+        """Return the share of padding; raise an error if there are too few sequences."""
         assert isinstance(dataset, SequenceDataset)
-        return [f"padding: {dataset.padding_waste(world_size):.1%} of what is computed on."]
+        return [f"padding: {dataset.padding_waste(world_size):.1%} of the positions in a batch."]
 
     def _source(self, split: str) -> SequenceSource | None:
         return {"train": self._data.train, "val": self._data.val}.get(split)
 
     def bits_per_byte(self, loss: float, split: str) -> float | None:
-        """By the tokens and the bytes of the split; None where documents were cut short, and with vectors."""
+        """Convert by the tokens and bytes of the split; None for truncated documents and for vectors."""
         source = self._source(split)
         if source is None or not source.source_bytes:
             return None

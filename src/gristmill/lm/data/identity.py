@@ -1,4 +1,4 @@
-"""Identity: by what a resumed run recognizes its data."""
+"""Fingerprints by which a resumed run recognizes its data."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["identity_differences", "json_checksum", "mixture_identity", "shards_
 
 
 def json_checksum(content: Mapping[str, Any]) -> str:
-    """The xxh64 of the content as JSON with sorted keys."""
+    """Return the xxh64 of the content as JSON with sorted keys."""
     digest = Xxh64()
     digest.update(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
     return digest.hexdigest()
 
 
 def shards_identity(shards: Shards) -> dict[str, Any]:
-    """The identity of shards: their tokenizer, how many tokens they hold, and a fingerprint of all their files."""
+    """Return the identity of shards: tokenizer, number of tokens, and a fingerprint of all files."""
     return {
         "tokenizer_fingerprint": shards.tokenizer_fingerprint,
         "num_tokens": shards.num_tokens,
@@ -37,7 +37,7 @@ def shards_identity(shards: Shards) -> dict[str, Any]:
 
 
 def mixture_identity(sources: Mapping[str, Mapping[str, Any]], shares: Mapping[str, int]) -> dict[str, Any]:
-    """The identity of several shards of one tokenizer, mixed in these shares. Their names do not belong to it."""
+    """Return the identity of a mixture of shards with one tokenizer. The names of the sources are not part of it."""
     listed = [
         {"name": name, "share": shares[name], **{key: of[key] for key in ("num_tokens", "fingerprint")}}
         for name, of in sources.items()
@@ -54,23 +54,23 @@ def mixture_identity(sources: Mapping[str, Mapping[str, Any]], shares: Mapping[s
 def identity_differences(
     there: Mapping[str, Any], now: Mapping[str, Any], *, run: Path | None = None, tokenizer: Tokenizer | None = None
 ) -> list[str]:
-    """What is not the same about the shards of a checkpoint and those of this run, in words.
+    """Describe the differences between the data of a checkpoint and that of this run, for a message.
 
-    With the folder of the run and the tokenizer of these shards, also what distinguishes that from the run's own.
+    With the folder of the run and the tokenizer of the data, the description includes the changes of the tokenizer.
     """
     then, today = there.get("tokenizer_fingerprint"), now.get("tokenizer_fingerprint")
     if then != today:
         changes = _tokenizer_changes(run, then, tokenizer) or [
             f"fingerprint {str(then)[:12]}… then, {str(today)[:12]}… now"
         ]
-        return [f"the tokenizer is another one ({', '.join(changes)})"]
+        return [f"the tokenizer is different ({', '.join(changes)})"]
     if there.get("sources") or now.get("sources"):
         return _mixture_differences(there.get("sources") or [], now.get("sources") or [])
     noun = now.get("noun", "shards")
     if there.get("num_tokens") != now.get("num_tokens"):
         return [f"the {noun} held {there.get('num_tokens'):,} tokens and now hold {now.get('num_tokens'):,}"]
     if there.get("fingerprint") != now.get("fingerprint"):
-        return [f"the {noun} have other content of the same size"]
+        return [f"the {noun} have different content of the same size"]
     return []
 
 
@@ -82,7 +82,7 @@ def _mixture_differences(there: list[Mapping[str, Any]], now: list[Mapping[str, 
         same_size = len(before) == len(after) and [of["name"] for of in there] == [of["name"] for of in now]
         changed = [of["name"] for of, then in zip(now, before, strict=False) if of["fingerprint"] != then]
         if same_size:
-            return [f"the shards of {' and '.join(changed)} have other content"]
+            return [f"the shards of {' and '.join(changed)} have different content"]
         return [f"the data was {_listed(there)} and is now {_listed(now)}"]
     if [of["share"] for of in there] != [of["share"] for of in now]:
         return [f"the weights were {_weights(there)} and are now {_weights(now)}"]
@@ -90,7 +90,7 @@ def _mixture_differences(there: list[Mapping[str, Any]], now: list[Mapping[str, 
 
 
 def _listed(sources: list[Mapping[str, Any]]) -> str:
-    """A mixture in words.
+    """Describe the sources of a run.
 
     >>> _listed([{"name": "wiki"}, {"name": "code"}]), _listed([])
     ('a mixture of wiki and code', 'one folder of shards')
@@ -104,7 +104,7 @@ def _weights(sources: list[Mapping[str, Any]]) -> str:
 
 
 def _tokenizer_changes(run: Path | None, fingerprint: str | None, now: Tokenizer | None) -> list[str]:
-    """What distinguishes a tokenizer from that of the run; nothing if either of them is not there."""
+    """Describe the changes from the tokenizer of the run; [] if either tokenizer is not available."""
     from gristmill.encode.tokenizer import Tokenizer
 
     if run is None or fingerprint is None or now is None:

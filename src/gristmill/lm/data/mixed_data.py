@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["MixedData", "MixedValidation", "open_mixture"]
 
-# Repeating text up to about four times is nearly as good as new text; beyond that it helps less and less.
+# Text repeated up to about four times is nearly as useful as new text; more repetitions help less and less.
 MANY_EPOCHS = 4
 
 
 def open_mixture(mixture: Mixture, options: WindowOptions, *, split: str = "train") -> WindowData | MixedData:
-    """The shards of all sources, which must be those of one tokenizer."""
+    """Return the shards of all sources, which must have the same tokenizer."""
     opened = [open_windows(source, options, split=split) for source in mixture.sources]
     if len(opened) == 1:
         return opened[0]
@@ -40,7 +40,7 @@ def open_mixture(mixture: Mixture, options: WindowOptions, *, split: str = "trai
 
 
 class MixedData:
-    """Shards of several sources. An epoch is as many windows as all of them have together."""
+    """Shards of several sources. An epoch has as many windows as all sources together."""
 
     noun = "shards"
     embedding_dim: int | None = None
@@ -51,7 +51,10 @@ class MixedData:
     def __init__(
         self, sources: Mapping[str, WindowData], weights: tuple[float, ...] | None, options: WindowOptions
     ) -> None:
-        """`weights`: the share of each source in the sequences of the run; None: as many as it has windows."""
+        """Check the sources.
+
+        `weights` are their shares in the sequences of the run; None: in proportion to their windows.
+        """
         self._sources, self._options = dict(sources), options
         _check_one_tokenizer(self._sources)
         for name, source in self._sources.items():
@@ -73,23 +76,23 @@ class MixedData:
 
     @property
     def vocab_size(self) -> int:
-        """That of the tokenizer; for shards of another program that were opened without one, the largest id + 1."""
+        """That of the tokenizer, or the largest id + 1 for shards of other programs opened without a tokenizer."""
         return max(source.vocab_size for source in self._sources.values())
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        """The tokenizer of all sources."""
+        """Tokenizer of all sources."""
         return self._first.tokenizer
 
     @property
     def tokens_per_sequence(self) -> float:
-        """All windows have the same length."""
+        """Length of a window."""
         return self._options.context_length
 
     def open_dataset(
         self, split: str, *, batch_size: int, seed: int, device: torch.device, vocab_size: int | None
     ) -> TokenDataset | None:
-        """The windows of a split, mixed; of a split for validation, one source after the other."""
+        """Return the mixed windows of a split; for validation, one source after another."""
         options: dict[str, Any] = {
             "context_length": self._options.context_length,
             "batch_size": batch_size,
@@ -106,40 +109,40 @@ class MixedData:
         return MixedValidation(parts, self.shares, **options) if parts else None
 
     def _of_split(self, split: str) -> dict[str, Shards]:
-        """The shards of a split, of the sources that have a window there."""
+        """Return the shards of a split, for the sources with at least one window there."""
         found = {name: source.of_split(split) for name, source in self._sources.items()}
         length = self._options.context_length
         return {name: shards for name, shards in found.items() if shards is not None and shards.num_tokens > length}
 
     def start_messages(self, dataset: Dataset, *, world_size: int) -> list[str]:
-        """The sources that are not validated on, if others are."""
+        """Return a message for each source without validation data, if others have some."""
         parts = self._of_split("val")
         missing = [name for name in self._sources if name not in parts] if parts else []
         return [
-            f"there is no validation on {name}: it has no validation split of more than "
-            f"{self._options.context_length} tokens. The validation loss is that of the other sources."
+            f"no validation on {name}: it has no validation split of more than {self._options.context_length} tokens. "
+            f"The validation loss is that of the other sources."
             for name in missing
         ]
 
     def repetitions(self, num_sequences: int) -> dict[str, float]:
-        """How many times a run of so many sequences reads each source."""
+        """Return how many times a run of `num_sequences` reads each source."""
         windows = self._num_windows()
         return {name: num_sequences * share / PERIOD / windows[name] for name, share in self.shares.items()}
 
     def length_messages(self, num_sequences: int) -> list[str]:
-        """What a person should know about a run of so many sequences: the mixture, and sources that are read often."""
+        """Return messages about a run of `num_sequences`: the mixture, and sources that are repeated often."""
         epochs = self.repetitions(num_sequences)
         parts = [f"{name} {share / PERIOD:.1%} ({epochs[name]:.3g} epochs)" for name, share in self.shares.items()]
         often = [
-            f"the run reads {name} {number:.1f} times. Text that is read more than {MANY_EPOCHS} times teaches less "
-            f"each time: give it a smaller weight, add text, or make the run shorter."
+            f"the run reads {name} {number:.1f} times. More than {MANY_EPOCHS} repetitions help less each time: pass a "
+            f"smaller weight, add text, or shorten the run."
             for name, number in epochs.items()
             if number > MANY_EPOCHS
         ]
         return [f"mixture: {', '.join(parts)}.", *often]
 
     def bits_per_byte(self, loss: float, split: str) -> float | None:
-        """By the tokens and the bytes of the mixture; None where another program made some of the shards."""
+        """Convert by the tokens and bytes of the mixture; None if another program made some of the shards."""
         parts = {name: source.shards for name, source in self._sources.items()}
         if split != self._first.shards.split:
             parts = self._of_split(split)
@@ -153,17 +156,17 @@ class MixedData:
 
 
 class MixedValidation(TokenDataset):
-    """The validation splits of the sources of a mixture, one after the other."""
+    """The validation splits of the sources of a mixture, one after another."""
 
     def __init__(self, shards: Mapping[str, Shards], shares: Mapping[str, int], **options: Any) -> None:
-        """`shares` of the mixture, some of whose sources may be missing in `shards`."""
+        """`shares` are those of the mixture; some of its sources may be missing in `shards`."""
         weights = [shares[name] for name in shards]
         super().__init__(list(shards.values()), weights=weights, **options)
         self.parts = {name: TokenDataset(each, **options) for name, each in shards.items()}
         self.weights = {name: weight / sum(weights) for name, weight in zip(shards, weights, strict=True)}
 
     def divided(self, num_sequences: int | None) -> dict[str, int]:
-        """How many of so many sequences come from each source: its share, at least one, at most all that it has."""
+        """Return how many of `num_sequences` each source gives: its share, at least one, at most all it has."""
         if num_sequences is None or num_sequences >= self.num_sequences:
             return {name: part.num_windows for name, part in self.parts.items()}
         wanted = {name: max(1, round(num_sequences * self.weights[name])) for name in self.parts}
@@ -172,7 +175,7 @@ class MixedValidation(TokenDataset):
     def validation_batches(
         self, num_batches: int | None = None, *, num_sequences: int | None = None, rank: int = 0, world_size: int = 1
     ) -> Iterator[Batch]:
-        """The batches of each source, one after the other. No batch has sequences of two."""
+        """Return the batches of each source, one after another. No batch mixes two sources."""
         wanted = num_sequences if num_batches is None else num_batches * self.batch_size
         return chain.from_iterable(
             self.parts[name].validation_batches(num_sequences=number, rank=rank, world_size=world_size)
@@ -180,7 +183,7 @@ class MixedValidation(TokenDataset):
         )
 
     def close(self) -> None:
-        """End what reads ahead."""
+        """Stop prefetching threads."""
         super().close()
         for part in self.parts.values():
             part.close()
@@ -194,7 +197,7 @@ def _check_size(name: str, shards: Shards, context_length: int) -> None:
 
 
 def _check_one_tokenizer(sources: Mapping[str, WindowData]) -> None:
-    """Raise `OptionError` that names the two sources whose tokenizers differ, and how."""
+    """Raise `OptionError` if two sources have different tokenizers, with the differences."""
     first_name, first = next(iter(sources.items()))
     fingerprint = first.identity["tokenizer_fingerprint"]
     for name, source in sources.items():
@@ -210,6 +213,6 @@ def _check_one_tokenizer(sources: Mapping[str, WindowData]) -> None:
         changes = ", ".join(tokenizer_changes(first.tokenizer, source.tokenizer))
         there = Path(first.shards.paths[0].parent) / "tokenizer.json"
         raise OptionError(
-            f"{first_name} and {name} cannot be mixed: different tokenizers made them (from {first_name} to {name}: "
+            f"{first_name} and {name} cannot be mixed: their tokenizers differ (from {first_name} to {name}: "
             f"{changes}). Encode the text of {name} with {there}."
         )

@@ -1,6 +1,6 @@
-"""Mixture: several folders of shards to train on together, as people write it: "a:0.7 b:0.3", or {"a": 0.7, "b": 0.3}.
+"""Mixture: several folders of shards to train on together, given as "a:0.7 b:0.3" or {"a": 0.7, "b": 0.3}.
 
-This module imports no torch, so that the command line can look at its arguments at once.
+This module does not import torch, so the command line can check its arguments quickly.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ TrainSources: TypeAlias = "OneSource | Mapping[str, float] | Mapping[Path, float
 
 @dataclass(frozen=True)
 class Mixture:
-    """Sources, and their weights; None: by their sizes."""
+    """Sources and their weights. Without weights, the sizes of the sources decide."""
 
     sources: tuple[OneSource, ...]
     weights: tuple[float, ...] | None
 
     @property
     def names(self) -> list[str]:
-        """What the sources are called: the last part of each path, or all of it where others end in the same.
+        """Names of the sources: the last part of each path, or the whole path if several end in the same part.
 
         >>> Mixture(("data/wiki", "data/code"), None).names, Mixture(("a/shards", "b/shards"), None).names
         (['wiki', 'code'], ['a/shards', 'b/shards'])
@@ -41,9 +41,9 @@ class Mixture:
 
 
 def find_mixture(data: Any) -> Mixture | None:
-    """The mixture that `data` describes; None for a single folder, and for what is no data at all.
+    """Return the mixture that `data` describes; None for a single folder, and for values that are not data.
 
-    A text such as "wiki:0.7" is a path with a weight, unless there is a file or folder of exactly that name.
+    A string such as "wiki:0.7" is a path with a weight, unless a file or folder has exactly that name.
 
     >>> find_mixture(["wiki:0.7", "code:0.3"])
     Mixture(sources=('wiki', 'code'), weights=(0.7, 0.3))
@@ -58,7 +58,7 @@ def find_mixture(data: Any) -> Mixture | None:
     if not isinstance(data, list | tuple) or not data or not all(map(_is_source, data)):
         return None
     given = [_split(source) for source in data]
-    # A list in which nothing exists, and not everything has a weight, is a list of texts.
+    # A list in which no path exists and some items have no weight is a list of texts, not a mixture.
     is_mixture = any(_exists(source) for source, _ in given) or all(weight is not None for _, weight in given)
     return _checked(given) if is_mixture else None
 
@@ -67,15 +67,15 @@ def _checked(given: list[tuple[Any, Any]]) -> Mixture:
     for source, weight in given:
         if weight is not None and not 0 < weight < float("inf"):
             raise OptionError(
-                f"{_path(source)}: its weight {weight} is not a positive number. Pass a weight > 0, or leave it out."
+                f"{_path(source)}: the weight {weight} is not a positive number. Pass a weight > 0, or leave it out."
             )
     with_weight = [source for source, weight in given if weight is not None]
     if with_weight and len(with_weight) < len(given):
         without = next(source for source, weight in given if weight is None)
         bare = str(_path(without)).rstrip(":")
         raise OptionError(
-            f"{_path(without)} has no weight, and {_path(with_weight[0])} has one. Write a weight after each, such as "
-            f"'{bare}:0.5', or after none: the sizes then decide."
+            f"{_path(without)} has no weight, but {_path(with_weight[0])} has one. Write a weight after each, such as "
+            f"'{bare}:0.5', or after none to weight sources by their sizes."
         )
     places = Counter(os.path.realpath(_path(source)) for source, _ in given)
     twice = next((_path(source) for source, _ in given if places[os.path.realpath(_path(source))] > 1), None)
@@ -86,7 +86,7 @@ def _checked(given: list[tuple[Any, Any]]) -> Mixture:
 
 
 def _split(source: Any) -> tuple[Any, float | None]:
-    """(path, weight) of "path:weight"; (source, None) of anything else, and of a path that exists."""
+    """Return (path, weight) of "path:weight"; (source, None) for an existing path and anything else."""
     if not isinstance(source, str) or _exists(source):
         return source, None
     path, _, number = source.rpartition(":")
@@ -94,7 +94,7 @@ def _split(source: Any) -> tuple[Any, float | None]:
         return (path, float(number)) if path and number == number.strip() else (source, None)
     except ValueError:
         if path and _exists(path):
-            what = f"{number!r} is not a weight" if number else "its weight is missing"
+            what = f"{number!r} is not a weight" if number else "the weight is missing"
             raise OptionError(f"{source}: {what}. Write a number, such as '{path}:0.5'.") from None
         return source, None
 

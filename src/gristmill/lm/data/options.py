@@ -1,7 +1,7 @@
-"""The options that decide how data becomes batches: windows over all tokens, or whole documents.
+"""Options that decide how data becomes batches: windows over all tokens, or whole documents.
 
-A model takes one of the two kinds: its config inherits from `WindowOptions` or from `DocumentOptions`. This module
-imports no torch, so that the command line can list options at once.
+A model takes one of the two kinds: its config inherits from `WindowOptions` or from `DocumentOptions`. This module does
+not import torch, so the command line can list options quickly.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ TOKENIZER_FILE = "tokenizer.json"
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """What both kinds of data have."""
+    """The interface that both kinds of data share."""
 
-    LENGTH: ClassVar[str]  # the name of the option for the length of a sequence
-    DATA_FREE: ClassVar[frozenset[str]]  # options that may change when a run is resumed
-    # What an option was in runs that were saved before it existed, where that is not its default.
+    LENGTH: ClassVar[str]
+    """Name of the option that sets the length of a sequence."""
+    DATA_FREE: ClassVar[frozenset[str]]
+    """Data options that may change when a run is resumed."""
     DATA_BEFORE: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    # Whether another division of a step into micro-batches and devices is another step.
+    """Values of data options in runs saved before the option existed, where they differ from the default."""
     DIVISION_CHANGES_STEPS: ClassVar[bool]
+    """Whether a step has other sequences when it is divided differently into micro-batches and devices."""
 
     @property
     def sequence_length(self) -> int:
-        """The tokens that a sequence can have."""
+        """Maximum number of tokens per sequence."""
         return int(getattr(self, self.LENGTH))
 
     @property
@@ -50,44 +52,77 @@ class DataOptions:
 
     @property
     def prompt_of_samples(self) -> str:
-        """What the samples that are written during training begin with."""
+        """Prompt of the samples that are generated during training."""
         return ""
 
     def open_data(self, data: TrainSources, *, split: str = "train", progress: Any = None) -> TrainingData:
-        """The data, ready to be cut into batches."""
+        """Return the opened data, ready to be cut into batches.
+
+        Args:
+            data: The data, as in `gm.lm.train`.
+            split: Split of token shards.
+            progress: How to report progress, as in `gm.lm.train`.
+
+        Raises:
+            OptionError: An option does not fit the data.
+            FileNotFoundError: There is no such file or folder.
+            ShardsFormatError: The shards are damaged.
+
+        Examples:
+            ```python
+            data = gm.lm.GPTConfig(context_length=128).open_data("shards/")
+            ```
+        """
         raise NotImplementedError
 
     def for_evaluation(self, run: Path, data: Any) -> Self:
-        """The options for evaluating a run on other data."""
+        """Return the options for evaluating a run on other data.
+
+        Args:
+            run: Folder of the run.
+            data: The data to evaluate on.
+
+        Raises:
+            TypeError: `data` is neither a path nor `gm.Shards`.
+
+        Examples:
+            ```python
+            options = config.for_evaluation(Path("run"), "other_shards/")
+            ```
+        """
         return self
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowOptions(DataOptions):
-    """For models that read windows of `context_length` tokens, across documents, from token shards."""
+    """Options of models that read windows of `context_length` tokens, across documents, from token shards."""
 
     context_length: Count = 256
     """Context length in tokens."""
     document_mask: bool = False
-    """Keep attention inside a document."""
+    """Restrict attention to tokens of the same document."""
     shift_windows: bool = True
-    """Begin the windows of every epoch but the first at another offset, so that contexts differ between epochs."""
+    """Start the windows of every epoch after the first at another offset, so that contexts differ between epochs."""
     sample_prompt: str = "Once upon a time"
-    """Prompt of the samples that are written during training."""
+    """Prompt of the samples that are generated during training."""
     conversations: bool = False
-    """Fine-tune on conversations of JSON lines: the loss is that of the responses."""
+    """Fine-tune on conversations in JSON lines. Only responses count in the loss."""
     chat_template: str | None = None
-    """Jinja file that makes text of a conversation, or plain or chatml. None: that of init_from, or plain."""
+    """Jinja file that converts a conversation to text, or plain or chatml. None: that of init_from, or plain."""
     tokenizer: str | None = None
-    """Tokenizer of conversations, or of a corpus of text. None: that of init_from, or a new one for a corpus."""
+    """Tokenizer for conversations or for a text corpus. None: that of init_from, or a new one for a corpus."""
     val_fraction: Share = 0.01
-    """Share of the conversations to keep for validation."""
+    """Share of the conversations held out for validation."""
 
     LENGTH: ClassVar[str] = "context_length"
-    # That conversations are the same tokens is compared by their fingerprint.
+    """Name of the option that sets the length of a sequence."""
     DATA_FREE: ClassVar[frozenset[str]] = frozenset({"sample_prompt", "chat_template", "tokenizer"})
+    """Data options that may change when a run is resumed. A fingerprint checks that conversations give the same "
+    "tokens."""
     DATA_BEFORE: ClassVar[Mapping[str, Any]] = MappingProxyType({"shift_windows": False})
+    """Values of data options in runs saved before the option existed, where they differ from the default."""
     DIVISION_CHANGES_STEPS: ClassVar[bool] = False
+    """Whether a step has other sequences when it is divided differently into micro-batches and devices."""
 
     @property
     def prompt_of_samples(self) -> str:
@@ -95,7 +130,7 @@ class WindowOptions(DataOptions):
         return self.sample_prompt
 
     def open_data(self, data: TrainSources, *, split: str = "train", progress: Any = None) -> TrainingData:
-        """The shards, or a mixture of several, ready to be cut into windows; or conversations, packed into rows."""
+        """Return the opened shards, a mixture of several, or conversations packed into rows."""
         if self.conversations:
             from gristmill.lm.data.conversations import open_conversations
 
@@ -109,17 +144,20 @@ class WindowOptions(DataOptions):
         return open_windows(data, self, split=split) if mixture is None else open_mixture(mixture, self, split=split)
 
     def _check_without_conversations(self) -> None:
-        """Raise `OptionError` for options of conversations, which shards have no use for."""
+        """Raise `OptionError` for options of conversations, which token shards do not use."""
         for name in ("chat_template", "tokenizer", "val_fraction"):
             value, default = getattr(self, name), getattr(WindowOptions, name)
             if value != default:
                 raise OptionError(
-                    f"{name}={value!r} is for conversations=True, and token shards were made with theirs. Leave it "
+                    f"{name}={value!r} applies to conversations only, and the data are token shards. Leave it "
                     f"out, or pass conversations=True with JSON lines."
                 )
 
     def for_evaluation(self, run: Path, data: Any) -> Self:
-        """The options for evaluating a run on other data: conversations with its own tokenizer and template."""
+        """Return the options for evaluating a run on other data.
+
+        Conversations use the tokenizer and template of the run.
+        """
         from gristmill.lm.data.chat_jinja import CHAT_TEMPLATE_FILE
         from gristmill.lm.data.training_data import is_shards
 
@@ -135,45 +173,48 @@ class WindowOptions(DataOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentOptions(DataOptions):
-    """For models that read whole documents, one sequence each, from token shards or Parquet files."""
+    """Options of models that read whole documents, one sequence per document, from token shards or Parquet files."""
 
     max_sequence_length: Count = 1000
-    """Longest sequence in tokens. Longer documents are cut."""
+    """Maximum sequence length in tokens. Longer documents are truncated."""
     embedding_dim: Count | None = None
-    """Size of a vector, for sequences of vectors. None: as in the data."""
+    """Size of a vector, for sequences of vectors. None: that of the data."""
     tokenizer: str | None = None
     """Tokenizer for a text column of Parquet files."""
     text_column: str | None = None
-    """Column of texts in Parquet files. None: 'text' if there is one, otherwise 'tokens'."""
+    """Text column of Parquet files. None: 'text' if it exists, otherwise a column of token ids."""
     tokens_column: str | None = None
-    """Column of token ids in Parquet files."""
+    """Column of token ids in Parquet files. None: 'tokens' or 'input_ids'."""
     embedding_columns: str | None = None
-    """Columns of vectors in Parquet files: 'a', or 'a,b' to join two."""
+    """Vector columns of Parquet files: 'a', or 'a,b' to concatenate two."""
     val_fraction: Share = 0.01
-    """Share of the documents of Parquet files to keep for validation."""
+    """Share of the documents of Parquet files held out for validation."""
     cache_dir: str | None = None
     """Folder for the cache made from Parquet files. None: the user's cache folder."""
     use_dynamic_padding: bool = False
-    """Pad to the longest of similar lengths instead of max_sequence_length."""
+    """Group sequences of similar length and pad each batch to its group's width, not to max_sequence_length."""
     num_buckets: Count = 16
-    """Number of lengths to pad to, with use_dynamic_padding."""
+    """Number of different widths with use_dynamic_padding."""
     num_workers: CountOrNone = 8
     """Processes that prepare batches from Parquet files. 0: a thread."""
     pin_memory: bool = True
     """Copy batches to the GPU from page-locked memory."""
     prefetch_factor: Count = 2
-    """Batches that each process prepares ahead."""
+    """Batches that each process prepares in advance."""
 
     LENGTH: ClassVar[str] = "max_sequence_length"
-    # Where the data lies and how it is read. That it is the same data is compared by its fingerprint.
+    """Name of the option that sets the length of a sequence."""
     DATA_FREE: ClassVar[frozenset[str]] = frozenset(
         {
             *("tokenizer", "text_column", "tokens_column", "embedding_columns", "cache_dir"),
             *("num_workers", "pin_memory", "prefetch_factor"),
         }
     )
-    # The sequences of a step are drawn by what one micro-batch of all devices holds.
+    """Data options that may change when a run is resumed: the location of the data and how it is read. A fingerprint
+    checks that the data is the same."""
     DIVISION_CHANGES_STEPS: ClassVar[bool] = True
+    """Whether a step has other sequences when it is divided differently into micro-batches and devices. True here:
+    sequences are drawn per micro-batch of all devices."""
 
     @property
     def varying_lengths(self) -> bool:
@@ -181,20 +222,20 @@ class DocumentOptions(DataOptions):
         return self.use_dynamic_padding
 
     def open_data(self, data: TrainSources, *, split: str = "train", progress: Any = None) -> TrainingData:
-        """The documents, of all splits."""
+        """Return the opened documents of all splits."""
         from gristmill.lm.data.document_data import open_documents
         from gristmill.lm.data.mixture import find_mixture
 
         if (mixture := find_mixture(data)) is not None:
             raise OptionError(
-                f"{' and '.join(map(str, mixture.names))}: mixtures are for models that read windows of tokens, and "
-                f"this model reads whole documents of one folder. Put all documents into one: encode_corpus() takes "
-                f"several inputs."
+                f"{' and '.join(map(str, mixture.names))}: this model reads whole documents of one folder, and "
+                f"mixtures are for models that read windows of tokens. Put all documents into one folder: "
+                f"encode_corpus() takes several inputs."
             )
         return open_documents(data, self, progress=progress)
 
     def for_evaluation(self, run: Path, data: Any) -> Self:
-        """The options for evaluating a run on other data: Parquet is read as in training, shards as they are."""
+        """Return the options for evaluating a run on other data. Parquet files are read as in training."""
         from gristmill.lm.data.training_data import is_shards
 
         reading: dict[str, Any] = {}
@@ -206,8 +247,20 @@ class DocumentOptions(DataOptions):
         return dataclasses.replace(self, **reading)
 
     def settled_embedding_dim(self, data: TrainingData) -> int | None:
-        """The size of the vectors of the data; `OptionError` if another one was asked for."""
+        """Return the size of the vectors of the data, or None for tokens.
+
+        Args:
+            data: The opened data of the run.
+
+        Raises:
+            OptionError: `embedding_dim` differs from the data.
+
+        Examples:
+            ```python
+            config.settled_embedding_dim(config.open_data("vectors.parquet"))
+            ```
+        """
         if self.embedding_dim not in (None, data.embedding_dim):
             there = "tokens" if data.embedding_dim is None else f"vectors of {data.embedding_dim} numbers"
-            raise OptionError(f"embedding_dim={self.embedding_dim}, and the data has {there}. Leave it out.")
+            raise OptionError(f"embedding_dim={self.embedding_dim}, but the data has {there}. Leave embedding_dim out.")
         return data.embedding_dim

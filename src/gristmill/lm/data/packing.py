@@ -1,4 +1,4 @@
-"""Packing: conversations of different lengths into rows of equal length, with little padding."""
+"""Packing of conversations of different lengths into rows of equal length, with little padding."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["packed"]
 
 
 def packed(lengths: NDArray[np.int64], row_length: int) -> Ragged:
-    """Rows of items, by their numbers, so that no row is longer than `row_length`; no length may be greater.
+    """Return rows of item numbers, each with a total length of at most `row_length`. No item may be longer.
 
-    The longest items come first, and each goes into the fullest row with room for it (best fit decreasing). Items of
-    one length are shuffled, so that those from neighbouring lines do not meet in a row.
+    Items are placed longest first, each into the fullest row with room for it (best fit decreasing). Items of equal
+    length are shuffled, so that neighbouring lines do not end up in one row.
 
     >>> packed(np.array([3, 8, 5, 2, 4]), 10).tolist()
     [[1, 3], [2, 4], [0]]
@@ -23,8 +23,8 @@ def packed(lengths: NDArray[np.int64], row_length: int) -> Ragged:
     order = permuted(np.arange(len(lengths)), len(lengths), seed=0, epoch=0) if len(lengths) else lengths
     order = order[np.argsort(-lengths[order], kind="stable")]
     rows: list[list[int]] = []
-    with_room: list[list[int]] = [[] for _ in range(row_length + 1)]  # rows by how much more they can take
-    rooms = 0  # bit n is set if there is a row with room for n
+    with_room: list[list[int]] = [[] for _ in range(row_length + 1)]  # rows by their free space
+    rooms = 0  # bit n is set if a row has n free
     for item, length in zip(order.tolist(), lengths[order].tolist(), strict=True):
         fitting = rooms >> length
         if fitting:

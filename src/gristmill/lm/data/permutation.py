@@ -1,4 +1,4 @@
-"""A shuffle that is never stored: where the item at each position comes from, computed from the position alone."""
+"""A shuffle that is computed, not stored: the item at each position depends only on the position, seed and epoch."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 __all__ = ["derived_seed", "number_below", "permuted"]
 
-NUM_ROUNDS = 6  # with 4, five items are not shuffled evenly; a thousand are with 2
+NUM_ROUNDS = 6  # with 4, a shuffle of five items is not uniform; for a thousand items, 2 are enough
 _MASK = 2**64 - 1
-_GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: consecutive multiples lie far apart
+_GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: consecutive multiples are far apart
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # the multipliers of splitmix64
 _HALF = np.uint64(32)
 
@@ -20,12 +20,12 @@ Keys = tuple[np.uint64, ...]
 
 
 def permuted(positions: NDArray[np.int64], size: int, *, seed: int, epoch: int) -> NDArray[np.int64]:
-    """For each position in 0 … size - 1 an item in 0 … size - 1: all positions together give every item once.
+    """Return the items at these positions of a shuffle of 0 … size - 1.
 
-    A Feistel network over a table of about sqrt(size) rows and columns: each round turns every column by a hash of its
-    number, then every row by a hash of its own. Turning is undone by turning back, so no two positions ever meet. The
-    table has a few cells more than there are items; what lands in one of those goes through again until it lands on an
-    item (cycle-walking), which keeps positions apart for the same reason.
+    A Feistel network over a table of about sqrt(size) rows and columns. Each round rotates every column by a hash of
+    its number, then every row by a hash of its number. A rotation is invertible, so different positions never collide.
+    The table has a few more cells than there are items; a position that lands in an extra cell is permuted again until
+    it lands on an item (cycle walking), which is invertible too.
 
     >>> sorted(permuted(np.arange(5), 5, seed=0, epoch=0).tolist())
     [0, 1, 2, 3, 4]
@@ -52,12 +52,12 @@ def _walk(
 def _moved(
     places: NDArray[np.uint64], others: NDArray[np.uint64], count: np.uint64, key: np.uint64
 ) -> NDArray[np.uint64]:
-    """`places` in 0 … count - 1 moved round by a hash of the other coordinate."""
+    """Rotate `places` in 0 … count - 1 by a hash of the other coordinate."""
     hashes = (others ^ key) * _MIX_1
     hashes ^= hashes >> _HALF
     hashes *= _MIX_2
     hashes >>= _HALF
-    # The upper half of 32 bits times count is uniform in 0 … count - 1, and much faster than a remainder.
+    # Multiplying 32 bits by count and taking the upper half is uniform in 0 … count - 1, and faster than a remainder.
     hashes *= count
     hashes >>= _HALF
     hashes += places
@@ -66,12 +66,12 @@ def _moved(
 
 
 def derived_seed(seed: int, number: int) -> int:
-    """A seed for part `number` of something that has one seed."""
+    """Return a seed for part `number` of an object with one seed."""
     return _mixed(_mixed(seed) ^ _mixed(number))
 
 
 def number_below(limit: int, *, seed: int, epoch: int) -> int:
-    """A number in 0 … limit - 1 for each seed and epoch, which the shuffle of that epoch does not depend on.
+    """Return a number in 0 … limit - 1 for a seed and epoch, independent of the shuffle of that epoch.
 
     >>> [number_below(256, seed=0, epoch=epoch) for epoch in range(4)]
     [134, 172, 53, 1]
@@ -81,7 +81,10 @@ def number_below(limit: int, *, seed: int, epoch: int) -> int:
 
 @lru_cache(16)
 def _round_keys(seed: int, epoch: int) -> Keys:
-    """Two keys per round. Seed and epoch are mixed one after the other: seed 1, epoch 0 is not seed 0, epoch 1."""
+    """Return two keys per round.
+
+    Seed and epoch are mixed in sequence, so that seed 1, epoch 0 differs from seed 0, epoch 1.
+    """
     state = _mixed(_mixed(seed) + epoch)
     return tuple(np.uint64(_mixed(state + number)) for number in range(2 * NUM_ROUNDS))
 

@@ -1,4 +1,4 @@
-"""Items of a sequence made by a thread a few ahead of their consumer."""
+"""ReadAhead: a thread that computes the next items of a sequence in advance."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ Item = TypeVar("Item")
 
 
 class ReadAhead(Generic[Item]):
-    """`take(i, stride)` is make(i), ready before it is asked for as long as calls go by equal strides.
+    """`take(i, stride)` returns make(i), computed in advance as long as consecutive calls differ by `stride`.
 
-    Other calls are answered just as well, only later. `make` must give the same for the same number. What it raises
-    is raised by the `take` that asks for that item. In a forked child a new thread starts.
+    Other calls work too, but wait for the item. `make` must return the same for the same number. An exception of `make`
+    is raised by the `take` of that item. A forked child starts a new thread.
     """
 
     def __init__(self, make: Callable[[int], Item], *, initializer: Callable[[], None] | None = None) -> None:
-        """No thread is started before the first `take`; it calls `initializer` first."""
+        """The thread starts at the first `take`, and calls `initializer` first."""
         self._make = make
         self._initializer = initializer
-        self._begin_anew()
+        self._reset()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._thread: ThreadPoolExecutor | None = None
-        # The items after the last one that was taken, in steps of `stride`.
+        # Items after the last one taken, in steps of `stride`.
         self._ahead: deque[tuple[int, Future[Item]]] = deque()
         self._stride = 0
 
     def take(self, number: int, stride: int) -> Item:
-        """Item `number`; the next ones are begun."""
-        if self._process != os.getpid():  # a fork copies neither the thread nor the state of a lock it may have held
-            self._begin_anew()
+        """Return item `number`, and start computing the next ones."""
+        if self._process != os.getpid():  # after a fork, the thread is gone and its lock may be stuck
+            self._reset()
         with self._lock:
             item = self._future(number, stride)
             while len(self._ahead) < NUM_AHEAD:
@@ -49,9 +49,9 @@ class ReadAhead(Generic[Item]):
         return item.result()
 
     def close(self) -> None:
-        """End the thread. A later `take` starts another."""
+        """Stop the thread. A later `take` starts another."""
         if self._process != os.getpid():
-            self._begin_anew()
+            self._reset()
         with self._lock:
             self._forget()
             thread, self._thread = self._thread, None

@@ -1,6 +1,6 @@
-"""TokenDataset: the batches of a run as a pure function of step and rank, and windows for loops of other libraries.
+"""TokenDataset: the batches of a run as a pure function of step and rank, and windows for other training loops.
 
-Shapes: B sequences in a micro-batch, T tokens each.
+Shapes: B sequences per micro-batch, T tokens per sequence.
 """
 
 from __future__ import annotations
@@ -34,36 +34,75 @@ if TYPE_CHECKING:
 
 __all__ = ["TokenDataset", "validation_shards"]
 
-# What tokens may take of the memory of a device without being asked to: the rest is for the model.
+# Share of the device's memory that tokens may use with keep_on_device="auto". The rest is for the model.
 DEVICE_SHARE = 0.1
 
 Form: TypeAlias = Literal["huggingface", "pairs"]
 
 
 class TokenDataset(Dataset[dict[str, Tensor]]):
-    """Batches of packed windows over all tokens of a split; also a dataset for the loops of other libraries.
+    """Batches of windows over all tokens of a split, and a dataset for other training loops.
 
-    Window w is tokens[w T : w T + T + 1] of the split, whatever shard they lie in: T inputs, and as targets the same
-    one token further on. So every token but the first is a target once, and fewer than T at the end are left out.
+    Window w is tokens[w T : w T + T + 1] of the split, across shard boundaries: T inputs, and as targets the same
+    tokens shifted by one. So every token but the first is a target once, and fewer than T tokens at the end are unused.
 
     The windows of an epoch come in an order shuffled by `seed`, each exactly once over all ranks, micro-batches and
-    steps; every epoch has another order. Epochs follow each other without a gap: the last step of one takes its
-    missing windows from the next, so no step is short and no window is dropped. So neither value of torch's `drop_last`
-    describes it: with True the last windows would be left out, with False the last batch would be smaller.
+    steps. Every epoch has another order. Epochs follow each other without a gap: the last step of an epoch takes its
+    missing windows from the next epoch, so no step is short and no window is dropped. (With torch's `drop_last=True`
+    the last windows would be dropped; with False the last batch would be smaller.)
 
-    With `document_mask` a batch holds which document each token belongs to, so that attention can stay inside it. The
-    targets are the same with and without: the last token of a document still predicts the first one of the next. That
-    is how end-of-text in front of documents is learnt at all, and how end-of-text after them learns to begin one.
+    With `document_mask`, a batch contains the document of each token, so that attention can stay inside a document. The
+    targets are the same with and without it: the last token of a document still predicts the first token of the next.
+    That is how a model learns an end-of-text token before documents, and how to start a document after one.
 
-        dataset = TokenDataset(gm.Shards("shards/"), context_length=256, batch_size=32, seed=0)
-        batch = dataset.batch(step=100)
+    For `torch.utils.data.DataLoader` and the Hugging Face Trainer the dataset has a length and items: `dataset[i]` is
+    window i in text order, {"input_ids", "labels"}. Both hold the same T tokens, because transformers models shift the
+    labels themselves. `to_map_dataset("pairs")` gives (inputs, targets) with shifted targets, and `to_iterable_dataset`
+    gives windows in the shuffled order of `batch`.
 
-    For `torch.utils.data.DataLoader` and the Hugging Face Trainer it has a length and items: `dataset[i]` is window i
-    in the order of the text, {"input_ids", "labels"}, both the same T tokens, because models of transformers shift the
-    labels themselves. `to_map_dataset("pairs")` has (inputs, targets) with targets shifted already, and
-    `to_iterable_dataset` gives windows in the shuffled order of `batch`.
+    Args:
+        shards: Shards, or an array of ids such as np.memmap("train.bin", np.uint16), or a list of these to mix. Nothing
+            is read yet. A shard that is truncated while in use raises `InputChangedError`; a truncated memory map ends
+            the process with SIGBUS.
+        context_length: Tokens per window, T.
+        batch_size: Windows per micro-batch of one rank.
+        seed: Seed of the order.
+        weights: Share of the sequences that each source of a list gets; None: in proportion to their sizes. The shares
+            hold in every 1,000 sequences. Each source gives all its windows once before it repeats one.
+        shift_windows: Start the windows of every epoch after the first at an offset below `context_length`, chosen by
+            `seed`, so that contexts differ between epochs.
+        document_mask: Add the document of each token to the batches.
+        device: Device of the batches.
+        keep_on_device: Copy all tokens to the device once. "auto" does so on a GPU if they use at most a tenth of its
+            memory. Otherwise they are read from their files.
+        prefetch: Prepare the next batches in a thread while the model computes, in page-locked memory for a GPU.
+        vocab_size: Check that ids are below this number. A larger id raises a `TrainingError` that names the file and
+            the token. None: no check, and the model fails on a larger id, on a GPU by a CUDA assertion.
 
-        DataLoader(dataset, batch_size=8, shuffle=True, num_workers=2)
+    Raises:
+        OptionError: An option is out of range.
+        TrainingError: There are too few tokens for one window.
+        TypeError: `shards` is neither shards nor an array.
+
+    Examples:
+        >>> dataset = TokenDataset(np.arange(100, dtype=np.uint16), context_length=8, batch_size=2)
+        >>> dataset.num_windows, dataset.tokens_per_step(world_size=2), dataset.epoch(6)
+        (12, 32, 1.0)
+        >>> dataset.batch(step=100).inputs_BT.shape
+        torch.Size([2, 8])
+        >>> dataset[0]["input_ids"].tolist()
+        [0, 1, 2, 3, 4, 5, 6, 7]
+        >>> len(list(dataset.validation_batches(num_sequences=4)))
+        2
+        >>> inputs, targets = dataset.to_map_dataset("pairs")[0]
+        >>> len(list(dataset.to_iterable_dataset()))
+        12
+        >>> starts = dataset.starts_of([0, 1])
+        >>> starts.tolist(), len(dataset.items(starts, "pairs")), dataset.tokens_in_step(0)
+        ([0, 8], 2, (16, 16))
+        >>> len(dataset.starts_from(0, 3))
+        3
+        >>> dataset.close()
     """
 
     def __init__(
@@ -81,19 +120,7 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
         prefetch: bool = True,
         vocab_size: int | None = None,
     ) -> None:
-        """`shards`, or an array of ids such as np.memmap("train.bin", np.uint16). Nothing is read yet.
-
-        Several of them in a list are mixed: `weights` are their shares of the sequences; without weights, their sizes.
-        The shares hold in every 1,000 sequences. Each source gives its own windows once before it repeats one.
-        `shift_windows`: the windows of every epoch but the first begin at an offset that `seed` decides, below
-        `context_length`, so that a token is not always predicted from the same context.
-        `vocab_size`: a batch with an id that is not below it is a `TrainingError` that names the file and the token.
-        Without it nothing is checked, and the model fails as it may: on a GPU by an assertion of CUDA.
-        A shard that is cut short while it is in use is an `InputChangedError`. Under a map of yours, it is SIGBUS.
-        `keep_on_device`: all tokens are copied to the device once; "auto" does so on a GPU where they take at most a
-        tenth of its memory. Otherwise they stay in their files, from which a thread makes the next batches while the
-        model works on this one (`prefetch`), in page-locked memory for a GPU.
-        """
+        """Open the sources. Nothing is read yet."""
         self._arguments: dict[str, Any] = {
             "context_length": check_positive("context_length", context_length),
             "batch_size": check_positive("batch_size", batch_size),
@@ -114,7 +141,7 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
         self._tokens = self._parts[0] if len(self._parts) == 1 else JoinedTokens(self._parts)
         self._order = self._new_order()
         self._batches = BatchOrder(self._order, self._arguments["batch_size"])
-        self._ahead: tuple[int, ReadAhead[Batch]] | None = None  # for batches that lie so many windows apart
+        self._ahead: tuple[int, ReadAhead[Batch]] | None = None  # the stride in windows, and the thread for it
 
     def _new_order(self) -> Order:
         length, seed, shift = (self._arguments[name] for name in ("context_length", "seed", "shift_windows"))
@@ -126,38 +153,41 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
         weights = self._arguments["weights"] or [(size - 1) // length for size in sizes]
         return MixedOrder(sizes, length, shares=shares_of(weights), seed=seed, shift=shift)
 
-    # What it holds
+    # Sizes
 
     @property
     def num_windows(self) -> int:
-        """The windows of an epoch; of several sources, those of all together."""
+        """Windows per epoch, of all sources together."""
         return self._order.num_windows
 
     @property
     def num_sequences(self) -> int:
-        """The same: a window is a sequence of a batch."""
+        """The same as `num_windows`: a window is a sequence of a batch."""
         return self.num_windows
 
     @property
     def context_length(self) -> int:
-        """The inputs of a window."""
+        """Inputs per window."""
         return self._context_length
 
     @property
     def batch_size(self) -> int:
-        """The sequences in a micro-batch of one rank."""
+        """Sequences per micro-batch of one rank."""
         size: int = self._arguments["batch_size"]
         return size
 
     @property
     def seed(self) -> int:
-        """What decides the order."""
+        """Seed of the order."""
         number: int = self._arguments["seed"]
         return number
 
     @property
     def what_decides(self) -> dict[str, Any]:
-        """What the shuffled order of windows depends on, as JSON has it. The content of the shards is not looked at."""
+        """Everything that determines the shuffled order of windows, as JSON values.
+
+        The content of the shards is not read.
+        """
         shares = self._order.shares if isinstance(self._order, MixedOrder) else None
         return {
             **{name: self._arguments[name] for name in ("seed", "context_length", "batch_size", "shift_windows")},
@@ -166,21 +196,38 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
         }
 
     def tokens_per_step(self, *, world_size: int = 1, num_micro_steps: int = 1) -> int:
-        """The inputs of all micro-batches of all ranks in a step."""
+        """Return the number of inputs in all micro-batches of all ranks of a step.
+
+        Args:
+            world_size: Number of ranks.
+            num_micro_steps: Micro-batches per step and rank.
+        """
         return self.batch_size * world_size * num_micro_steps * self._context_length
 
     def tokens_in_step(self, step: int, *, world_size: int = 1, num_micro_steps: int = 1) -> tuple[int, int]:
-        """(tokens, the same with padding): every step has as many, and windows have no padding."""
+        """Return (tokens, tokens with padding) of a step. Both are the same: windows have no padding.
+
+        Args:
+            step: Step, counted from 0. All steps have the same number.
+            world_size: Number of ranks.
+            num_micro_steps: Micro-batches per step and rank.
+        """
         number = self.tokens_per_step(world_size=world_size, num_micro_steps=num_micro_steps)
         return number, number
 
     @property
     def num_val_batches(self) -> int:
-        """The batches of `validation_batches` on one rank."""
+        """Number of batches of `validation_batches()` on one rank."""
         return -(-self.num_windows // self.batch_size)
 
     def epoch(self, step: int, *, world_size: int = 1, num_micro_steps: int = 1) -> float:
-        """The passes over all windows that lie before `step`: 1.5 is in the middle of the second."""
+        """Return the number of passes over all windows before `step`: 1.5 is the middle of the second.
+
+        Args:
+            step: Step, counted from 0.
+            world_size: Number of ranks.
+            num_micro_steps: Micro-batches per step and rank.
+        """
         windows_per_step = self.batch_size * world_size * num_micro_steps
         return step * windows_per_step / self.num_windows
 
@@ -189,10 +236,22 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
     def batch(
         self, step: int, *, rank: int = 0, world_size: int = 1, micro_step: int = 0, num_micro_steps: int = 1
     ) -> Batch:
-        """The micro-batch number `micro_step` of `step` on this rank, on the device.
+        """Return micro-batch `micro_step` of `step` for this rank, on the device.
 
-        It depends on the arguments alone. The windows of a step are the same however they are divided among ranks and
-        micro-batches, as long as batch_size * world_size * num_micro_steps is.
+        It depends on the arguments only. The windows of a step do not depend on how they are divided among ranks and
+        micro-batches, as long as batch_size * world_size * num_micro_steps is the same.
+
+        Args:
+            step: Step, counted from 0.
+            rank: This process.
+            world_size: Number of ranks.
+            micro_step: Micro-batch within the step, counted from 0.
+            num_micro_steps: Micro-batches per step and rank.
+
+        Raises:
+            OptionError: An argument is out of range.
+            TrainingError: An id is not below `vocab_size`.
+            InputChangedError: A shard changed while in use.
         """
         check_within("rank", rank, world_size, "world_size")
         check_within("micro_step", micro_step, num_micro_steps, "num_micro_steps")
@@ -214,14 +273,21 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
         rank: int = 0,
         world_size: int = 1,
     ) -> Iterator[Batch]:
-        """A fixed subset of `num_sequences` windows in a fixed order, whatever the seed; without a number, all windows.
+        """Yield a fixed subset of the windows in a fixed order, independent of the seed.
 
-        `num_batches` is num_batches * batch_size windows, so another batch size takes others. The same `num_sequences`
-        is the same subset for every batch size.
+        The subset is spread evenly over the split and is the same for every world size; each rank gets its share. All
+        ranks get the same number of batches of one shape; surplus rows have only targets of -100. A mean over windows
+        must therefore weight each batch by `batch.num_targets`, which can be 0 on some rank.
 
-        The windows lie evenly over the split, and are the same for every world size: each rank takes its share. All
-        ranks get the same number of batches, all of one shape: rows that are left over have only targets of -100.
-        A mean over the windows therefore weighs each batch by `batch.num_targets`, which can be 0 on some rank.
+        Args:
+            num_batches: Size of the subset in batches of `batch_size`, so it depends on the batch size.
+            num_sequences: Size of the subset in windows, which gives the same subset for every batch size. None,
+                without `num_batches`: all windows.
+            rank: This process.
+            world_size: Number of ranks.
+
+        Raises:
+            OptionError: An argument is out of range, or both sizes are given.
         """
         check_within("rank", rank, world_size, "world_size")
         wanted = size_of_subset(self.num_windows, self.batch_size, num_batches, num_sequences)
@@ -231,7 +297,10 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
             yield self._padded(chosen * self.num_windows // wanted)
 
     def _padded(self, windows: NDArray[np.int64]) -> Batch:
-        """These windows, then rows to ignore up to the batch size: another shape would compile the model again."""
+        """Return these windows, padded with ignored rows to the batch size.
+
+        Another shape would make a compiled model compile again.
+        """
         windows_B = np.zeros(self.batch_size, np.int64)
         windows_B[: len(windows)] = windows
         source = self._on_host if self._on_device is None else self._on_device
@@ -242,27 +311,31 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
     def _moved(self, batch: Batch) -> Batch:
         return batch.to(self._device, non_blocking=self._device.type == "cuda")
 
-    # Windows one by one, for the loops of other libraries
+    # Single windows, for other training loops
 
     def __len__(self) -> int:
         return self.num_windows
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
-        """{"input_ids", "labels"} of the window with this number, in the order of the text; on the CPU."""
+        """Return {"input_ids", "labels"} of window `index` in text order, on the CPU."""
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Tensor]]:
-        """Several windows, read at once: torch's DataLoader asks for those of a batch in this way."""
+        """Return several windows, read at once. Torch's DataLoader calls it once per batch."""
         items: list[dict[str, Tensor]] = self.items(self.starts_of(indices), "huggingface")
         return items
 
     def to_map_dataset(self, form: Form = "pairs") -> WindowMap:
-        """The same windows as a `torch.utils.data.Dataset` whose items have the given form.
+        """Return the windows as a `torch.utils.data.Dataset`.
 
-        "huggingface": {"input_ids", "labels"}, both the same T tokens: models of transformers shift the labels. With
-        `document_mask` there are "document_ids" too.
-        "pairs": (inputs, targets), the targets one token further on, as loops in the manner of nanoGPT take them. With
-        `document_mask` it is (inputs, targets, document_ids).
+        Args:
+            form: Form of the items. "huggingface": {"input_ids", "labels"}, both the same T tokens, because
+                transformers models shift the labels; with `document_mask` also "document_ids". "pairs": (inputs,
+                targets), the targets shifted by one token as in nanoGPT; with `document_mask` (inputs, targets,
+                document_ids).
+
+        Raises:
+            OptionError: `form` is not known.
         """
         from gristmill.lm.data.torch_datasets import WindowMap
 
@@ -277,37 +350,65 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
         world_size: int = 1,
         skip: int = 0,
     ) -> WindowStream:
-        """The windows in the shuffled order of `batch`, as a `torch.utils.data.IterableDataset`.
+        """Return the windows in the shuffled order of `batch`, as a `torch.utils.data.IterableDataset`.
 
-        num_epochs: how many epochs an iteration takes; None for an endless one. `set_epoch` chooses the first of them.
-        rank, world_size: this process and how many there are. Each gets its share; together they get every window once.
-            Leave them out where the loop divides the data itself, as the Hugging Face Trainer does.
-        skip: how many windows, counted from the start of epoch 0 over all processes, earlier training has had.
+        Pass this dataset's batch_size to the DataLoader to get the batches of `batch`, for any number of workers.
+        Another batch size gives the same windows in other batches.
 
-        Pass this dataset's batch_size to the DataLoader: the batches are then those of `batch`, whatever the number of
-        workers. Another batch size gives the same windows in other batches.
+        Args:
+            form: Form of the items, as in `to_map_dataset`.
+            num_epochs: Epochs per iteration. None: endless. `set_epoch` of the result sets the first epoch.
+            rank: This process.
+            world_size: Number of processes. Each gets its share; together they get every window once. Leave `rank` and
+                `world_size` out where the training loop divides the data itself, as the Hugging Face Trainer does.
+            skip: Number of windows that earlier training has used, counted from the start of epoch 0 over all
+                processes.
+
+        Raises:
+            OptionError: An argument is out of range.
         """
         from gristmill.lm.data.torch_datasets import WindowStream
 
         return WindowStream(self, form, num_epochs=num_epochs, rank=rank, world_size=world_size, skip=skip)
 
     def starts_of(self, indices: Sequence[int]) -> NDArray[np.int64]:
-        """The first tokens of the windows with these numbers; `IndexError` for a number that no window has."""
+        """Return the positions of the first tokens of windows, by their numbers in text order.
+
+        Args:
+            indices: Numbers of windows.
+
+        Raises:
+            IndexError: There is no window with this number.
+        """
         return self._order.in_text_order(np.array([self._checked_index(index) for index in indices], np.int64))
 
     def _checked_index(self, index: Any) -> int:
         number = operator.index(index)
         if not 0 <= number < self.num_windows:
-            raise IndexError(f"there is no window {number}. Windows have the numbers 0 to {self.num_windows - 1:,}.")
+            raise IndexError(f"there is no window {number}. Pass a number from 0 to {self.num_windows - 1:,}.")
         return number
 
     def starts_from(self, first: int, number: int) -> NDArray[np.int64]:
-        """The first tokens of the windows at places `first` to `first + number - 1` of the shuffled order."""
+        """Return the positions of the first tokens of consecutive windows in the shuffled order.
+
+        Args:
+            first: First place in the shuffled order.
+            number: Number of windows.
+        """
         return self._order.starts(np.arange(first, first + number))
 
     def items(self, starts_B: NDArray[np.int64], form: Form) -> list[Any]:
-        """The windows that begin at these tokens, each on the CPU in the given form."""
-        # Copies, so that changing one tensor of an item changes no other, and sending an item sends nothing else.
+        """Return the windows that start at these tokens, on the CPU.
+
+        Args:
+            starts_B: Positions of their first tokens.
+            form: Form of the items, as in `to_map_dataset`.
+
+        Raises:
+            TrainingError: An id is not below `vocab_size`.
+            InputChangedError: A shard changed while in use.
+        """
+        # Copies, so that tensors of different items share no memory and pickling an item sends only that item.
         windows_BS = torch.from_numpy(self._on_host.windows(starts_B).astype(np.int64))
         ids_BT = self._on_host.document_ids(starts_B)
         documents = [{}] * len(starts_B) if ids_BT is None else [{"document_ids": ids_T.clone()} for ids_T in ids_BT]
@@ -316,15 +417,15 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
             return [(row[:-1].clone(), row[1:].clone(), *extra.values()) for row, extra in rows]
         return [{"input_ids": row[:-1].clone(), "labels": row[:-1].clone(), **extra} for row, extra in rows]
 
-    # Where the tokens are
+    # Location of the tokens
 
     @property
     def tokens_on_device(self) -> bool:
-        """True when all tokens are kept on the device."""
+        """Whether all tokens are kept on the device."""
         keep = self._arguments["keep_on_device"]
         if keep != "auto":
             return bool(keep)
-        if self._device.type != "cuda":  # in main memory the page cache is as good as a copy
+        if self._device.type != "cuda":  # in main memory, the page cache serves as the copy
             return False
         num_bytes = self._tokens.begins[-1] * self._tokens.dtype.itemsize
         return num_bytes <= DEVICE_SHARE * torch.cuda.get_device_properties(self._device).total_memory
@@ -359,7 +460,7 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
         changes = [changes_of_document(source.document_ends) for source in self._sources]
         return np.concatenate([base + change for base, change in zip(bases, changes, strict=False)])
 
-    # The thread
+    # Prefetching
 
     def _reading_ahead(self, stride: int) -> ReadAhead[Batch]:
         if self._ahead is None or self._ahead[0] != stride:
@@ -370,13 +471,13 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
     def _new_read_ahead(self, stride: int) -> ReadAhead[Batch]:
         initializer = None
         if self._device.type == "cuda":
-            # A new thread is on device 0 and would take memory there, whichever device this rank has.
+            # A new thread starts on device 0 and would allocate memory there, even if this rank has another device.
             index = torch.cuda.current_device() if self._device.index is None else self._device.index
             initializer = partial(torch.cuda.set_device, index)
         return ReadAhead(partial(_batch_from, self._batches, self._on_host, stride), initializer=initializer)
 
     def close(self) -> None:
-        """End the thread that reads ahead; asking for another batch starts it again."""
+        """Stop the prefetching thread. The next call of `batch` starts it again."""
         if self._ahead is not None:
             self._ahead[1].close()
 
@@ -400,7 +501,7 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
 
 
 def validation_shards(folder: str | os.PathLike[str]) -> Shards | None:
-    """The split "val" of a folder of shards, or None where there is none."""
+    """Return the split "val" of a folder of shards, or None if it has no such split."""
     shards = Shards(folder)
     return shards.other_split("val") if "val" in shards.splits else None
 
@@ -410,12 +511,12 @@ def _batch_from(order: BatchOrder, tokens: HostTokens, stride: int, first: int) 
 
 
 def _are_several(shards: Any) -> bool:
-    """Whether it is a list of sources; a list of anything else, such as ids, is refused as a whole."""
+    """Whether it is a list of sources. A list of anything else, such as ids, is rejected as a whole."""
     return isinstance(shards, list | tuple) and all(isinstance(source, Shards | np.ndarray) for source in shards)
 
 
 def _to_send(source: Shards | NDArray[Any]) -> Any:
-    """What is pickled of a source: of a memory map of a whole file the name of the file, not its content."""
+    """Return the picklable form of a source: for a memory map of a whole file its path, not its content."""
     if isinstance(source, np.memmap) and isinstance(source.base, mmap.mmap) and source.filename is not None:
         place = {"dtype": source.dtype, "mode": "r", "offset": source.offset, "shape": source.shape}
         return partial(np.memmap, source.filename, **place)
@@ -443,14 +544,14 @@ def _source(shards: Shards | NDArray[Any], document_mask: bool) -> TokenSource:
         )
     if document_mask:
         raise OptionError(
-            "document_mask=True needs to know where documents end, and an array of ids does not say. "
+            "document_mask=True needs the ends of documents, which an array of ids does not have. "
             "Pass gristmill.Shards(folder), or document_mask=False."
         )
     return ArrayTokens(shards)
 
 
 def check_enough_tokens(num_tokens: int, context_length: int) -> None:
-    """Raise `TrainingError` where there are too few tokens for one window."""
+    """Raise `TrainingError` if there are too few tokens for one window."""
     if num_tokens <= context_length:
         shorter = f"Pass context_length <= {num_tokens - 1:,}, or encode" if num_tokens > 1 else "Encode"
         raise TrainingError(
@@ -460,7 +561,7 @@ def check_enough_tokens(num_tokens: int, context_length: int) -> None:
 
 
 def size_of_subset(total: int, batch_size: int, num_batches: int | None, num_sequences: int | None) -> int:
-    """How many of `total` sequences a validation takes: all of them if no number is given."""
+    """Return how many of `total` sequences a validation uses; all of them if no number is given."""
     if num_batches is not None and num_sequences is not None:
         raise OptionError(
             f"num_batches={num_batches} and num_sequences={num_sequences} both give the size of the subset. Pass one."
@@ -471,7 +572,7 @@ def size_of_subset(total: int, batch_size: int, num_batches: int | None, num_seq
 
 
 def check_positive(name: str, value: Any) -> int:
-    """`value`, if it is a whole number of at least 1."""
+    """Return `value` if it is a whole number of at least 1."""
     number = check_whole_number(name, value)
     if number < 1:
         raise OptionError(f"{name}={number} is too small. Pass {name} >= 1.")
@@ -479,13 +580,13 @@ def check_positive(name: str, value: Any) -> int:
 
 
 def check_within(name: str, value: int, count: int, count_name: str) -> None:
-    """Raise unless `value` is one of 0 … count - 1."""
+    """Raise `OptionError` unless 0 <= value < count."""
     if not 0 <= value < count:
-        raise OptionError(f"{name}={value} is not among {count_name}={count}. Pass 0 <= {name} < {count_name}.")
+        raise OptionError(f"{name}={value} is out of range for {count_name}={count}. Pass 0 <= {name} < {count_name}.")
 
 
 def check_seed(seed: Any) -> int:
-    """`seed`, if it is one."""
+    """Return `seed` if it is a whole number from 0 to 2**64 - 1."""
     number = check_whole_number("seed", seed)
     if not 0 <= number < 2**64:
         raise OptionError(f"seed={number} is out of range. Pass 0 <= seed < 2**64.")

@@ -1,4 +1,4 @@
-"""Windows of a TokenDataset as datasets of torch: `WindowMap` by number, `WindowStream` in shuffled order."""
+"""Windows of a TokenDataset as torch datasets: `WindowMap` by number, `WindowStream` in shuffled order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORMS = ("huggingface", "pairs")
 
 
 class WindowMap(Dataset[Any]):
-    """The windows of a dataset by number, in the order of the text, in one of two forms."""
+    """The windows of a dataset by number, in text order, in one of two forms."""
 
     def __init__(self, dataset: TokenDataset, form: Form) -> None:
         """See `TokenDataset.to_map_dataset`."""
@@ -28,20 +28,20 @@ class WindowMap(Dataset[Any]):
         return len(self._dataset)
 
     def __getitem__(self, index: int) -> Any:
-        """The window with this number."""
+        """Return the window with this number."""
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """Several windows, read at once."""
+        """Return several windows, read at once."""
         return self._dataset.items(self._dataset.starts_of(indices), self._form)
 
 
 class WindowStream(IterableDataset[Any]):
-    """The windows of a dataset in its shuffled order, shared among processes and the workers of a DataLoader.
+    """The windows of a dataset in its shuffled order, divided among processes and DataLoader workers.
 
-    An iteration is a pure function of the dataset and the epoch. The windows are dealt out in rows of
-    `dataset.batch_size`: to ranks in turn, and on each rank to workers in turn, as a DataLoader takes batches from its
-    workers. `state_dict` and `load_state_dict` are those that StatefulDataLoader of torchdata calls in every worker.
+    An iteration is a pure function of the dataset and the epoch. Windows are distributed in rows of
+    `dataset.batch_size`, in turn to ranks and on each rank in turn to workers, in the order in which a DataLoader takes
+    batches from its workers. torchdata's StatefulDataLoader calls `state_dict` and `load_state_dict` in every worker.
     """
 
     def __init__(
@@ -50,33 +50,36 @@ class WindowStream(IterableDataset[Any]):
         """See `TokenDataset.to_iterable_dataset`."""
         check_within("rank", rank, check_positive("world_size", world_size), "world_size")
         if check_whole_number("skip", skip) < 0:
-            raise OptionError(f"skip={skip} is negative. Pass the number of windows to leave out, or 0.")
+            raise OptionError(f"skip={skip} is negative. Pass the number of windows to skip, or 0.")
         self._dataset, self._form = dataset, _checked_form(form)
         self._num_epochs = None if num_epochs is None else check_positive("num_epochs", num_epochs)
         self._rank, self._world_size, self._skip = rank, world_size, skip
-        # In shared memory: workers that stay from epoch to epoch see it change.
+        # In shared memory, so that persistent workers see changes of the epoch.
         self._epoch = torch.zeros((), dtype=torch.int64)
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
-        self._num_given = 0  # in this process, of the current iteration
+        self._num_given = 0  # windows yielded by this process in the current iteration
         self._resumes = False
 
     def set_epoch(self, epoch: int) -> None:
-        """Start the next iteration with this epoch. The Hugging Face Trainer and Accelerate call it before each."""
+        """Start the next iteration with this epoch.
+
+        The Hugging Face Trainer and Accelerate call it before each epoch.
+        """
         if check_whole_number("epoch", epoch) < 0:
             raise OptionError(f"epoch={epoch} is negative. Epochs are counted from 0.")
         self._epoch.fill_(epoch)
 
     def __len__(self) -> int:
-        """The windows of an iteration on this rank, over all workers."""
+        """Return the number of windows per iteration on this rank, over all workers."""
         first, end = self._range()
         if end is None:
-            raise TypeError("the stream is endless and has no length. Pass num_epochs to have one.")
+            raise TypeError("the stream is endless and has no length. Pass num_epochs to limit it.")
         size = self._dataset.batch_size
         rows, rest = divmod(max(0, end - first), size * self._world_size)
         return rows * size + max(0, min(size, rest - self._rank * size))
 
     def __iter__(self) -> Iterator[Any]:
-        """The windows of this rank and worker; after `load_state_dict`, the rest of them."""
+        """Yield the windows of this rank and worker; after `load_state_dict`, the remaining ones."""
         if not self._resumes:
             self._num_given = 0
         self._resumes = False
@@ -97,22 +100,22 @@ class WindowStream(IterableDataset[Any]):
         self._num_given = 0
 
     def _range(self) -> tuple[int, int | None]:
-        """The places of the shuffled order that an iteration takes, over all ranks."""
+        """Return the places of the shuffled order that an iteration covers, over all ranks."""
         epoch, each = int(self._epoch), self._dataset.num_windows
         end = None if self._num_epochs is None else (epoch + self._num_epochs) * each
         return max(epoch * each, self._skip), end
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the iteration of this process is."""
+        """Return the position of the iteration in this process."""
         return {"epoch": int(self._epoch), "num_given": self._num_given, **self._what_decides()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next iteration start where that of `state` was; `OptionError` if it was another dataset."""
+        """Resume from `state` in the next iteration; `OptionError` if it belongs to another dataset."""
         for name, value in self._what_decides().items():
             if state.get(name) != value:
                 raise OptionError(
-                    f"the state is of another dataset: {name} was {state.get(name)} and is now {value}. "
-                    f"Open the dataset as it was."
+                    f"the state belongs to another dataset: {name} was {state.get(name)} and is now {value}. "
+                    f"Open the dataset with the same arguments."
                 )
         self.set_epoch(state["epoch"])
         self._num_given, self._resumes = int(state["num_given"]), True

@@ -1,6 +1,6 @@
-"""Batches from the first tokens of their windows: read from files, or gathered on the device where the tokens lie.
+"""Batches from the start positions of their windows: read from files, or gathered from tokens on the device.
 
-Shapes: N tokens in all, B windows in a batch, T inputs each, S = T + 1 tokens each, D documents.
+Shapes: N tokens in all, B windows per batch, T inputs and S = T + 1 tokens per window, D documents.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from gristmill.lm.data.token_source import TokenSource, check_ids
 
 __all__ = ["DeviceTokens", "HostTokens"]
 
-# How unsigned ids are stored in tensors: torch gathers signed numbers on every device, and the bits are the same.
-# Ids of 32 bits never reach the sign: a vocabulary has at most 2^31 tokens.
+# Dtypes in which ids are stored in tensors: torch gathers signed integers on every device, and the bits are the same.
+# 32-bit ids never use the sign bit, because a vocabulary has at most 2^31 tokens.
 _STORED = {"uint8": "uint8", "uint16": "int16", "uint32": "int32", "int32": "int32", "int64": "int64"}
 
 
@@ -36,9 +36,11 @@ class HostTokens:
         vocab_size: int | None,
         pin_memory: bool,
     ) -> None:
-        """`changes_D`: where documents begin, for batches with document ids; `pin_memory`: batches lie in such.
+        """Store the arguments.
 
-        With `vocab_size`, a window with an id that is not below it is a `TrainingError`.
+        changes_D: positions where documents start, to add document ids to batches; None: no document ids.
+        vocab_size: a window with an id that is not below it raises `TrainingError`.
+        pin_memory: put batches in page-locked memory.
         """
         self._tokens = tokens
         self._context_length = context_length
@@ -47,16 +49,16 @@ class HostTokens:
         self._pin_memory = pin_memory
 
     def windows(self, starts_B: NDArray[np.int64]) -> NDArray[Any]:
-        """windows_BS: the tokens from each of `starts_B` on, and the one after them; perhaps not writable."""
+        """Return windows_BS, the T + 1 tokens from each of `starts_B`; possibly read-only."""
         length = self._context_length + 1
         windows_BS = self._tokens.windows(starts_B, length)
         check_ids(windows_BS, self._vocab_size, lambda i: self._tokens.place(int(starts_B[i // length]) + i % length))
         return windows_BS
 
     def batch(self, starts_B: NDArray[np.int64]) -> Batch:
-        """The windows that begin at these tokens."""
+        """Return the windows that start at these tokens."""
         windows_BS = self.windows(starts_B)
-        # By numpy, not torch: a thread that calls into torch's pool gets a pool of its own beside that of the model.
+        # Convert with numpy, not torch: a thread that uses torch gets a second thread pool besides that of the model.
         batch = Batch(
             torch.from_numpy(windows_BS[:, :-1].astype(np.int64, order="C")),
             torch.from_numpy(windows_BS[:, 1:].astype(np.int64, order="C")),
@@ -65,14 +67,14 @@ class HostTokens:
         return batch.pin_memory() if self._pin_memory else batch
 
     def document_ids(self, starts_B: NDArray[np.int64]) -> Tensor | None:
-        """ids_BT: the number of each token's document inside its window; None where documents do not matter."""
+        """Return ids_BT, the number of each token's document within its window; None without document ids."""
         if self._changes_D is None:
             return None
         return torch.from_numpy(document_ids(self._changes_D, starts_B, self._context_length))
 
 
 class DeviceTokens:
-    """Batches on a device, from tokens that were all copied there once: a step needs only where windows begin."""
+    """Batches on a device, from tokens that were copied there once. A step transfers only the starts of windows."""
 
     def __init__(
         self,
@@ -83,20 +85,20 @@ class DeviceTokens:
         vocab_size: int | None,
         device: torch.device,
     ) -> None:
-        """Copies the tokens; `TrainingError` where they do not fit, or where one is not below `vocab_size`."""
+        """Copy the tokens; `TrainingError` if they do not fit, or if an id is not below `vocab_size`."""
         tokens_N = _copied(tokens, vocab_size, device)
         self._num_bits = 8 * tokens.dtype.itemsize
         self._context_length = context_length
-        # All windows as two views, a row for each token that one can begin at: no memory is taken twice.
+        # Two views with one row per possible start. Views use no extra memory.
         self._inputs_NT = tokens_N[:-1].unfold(0, context_length, 1)
         self._targets_NT = tokens_N[1:].unfold(0, context_length, 1)
         self._changes_D = None if changes_D is None else torch.from_numpy(changes_D).to(device)
         self._device = device
 
     def batch(self, starts_B: NDArray[np.int64]) -> Batch:
-        """The windows that begin at these tokens."""
+        """Return the windows that start at these tokens."""
         on_host_B = torch.from_numpy(starts_B)
-        if self._device.type == "cuda":  # from other memory the copy would wait for all work that the device has
+        if self._device.type == "cuda":  # a copy from pageable memory waits for all queued work
             on_host_B = on_host_B.pin_memory()
         on_device_B = on_host_B.to(self._device, non_blocking=self._device.type == "cuda")
         return Batch(
@@ -116,7 +118,7 @@ class DeviceTokens:
 
 
 def _copied(tokens: TokenSource, vocab_size: int | None, device: torch.device) -> Tensor:
-    """tokens_N on the device, their bits as `_STORED` says; one file at a time, so main memory need not hold them."""
+    """Return tokens_N on the device, stored as in `_STORED`. Copies file by file, to limit main memory."""
     stored = np.dtype(_STORED[tokens.dtype.name])
     num_tokens = tokens.begins[-1]
     try:
@@ -124,13 +126,13 @@ def _copied(tokens: TokenSource, vocab_size: int | None, device: torch.device) -
     except torch.OutOfMemoryError as error:
         raise TrainingError(
             f"{num_tokens * stored.itemsize:,} bytes of tokens do not fit on {device}. "
-            f"Pass keep_on_device=False, and they are read from their files as they are needed."
+            f"Pass keep_on_device=False to read them from their files as needed."
         ) from error
     for begin, end in zip(tokens.begins, tokens.begins[1:], strict=False):
         if begin < end:
             ids: NDArray[Any] = tokens.stretch(begin, end)
             check_ids(ids, vocab_size, lambda i, begin=begin: tokens.place(begin + i))  # type: ignore[misc]
-            # A copy, since torch warns of memory that may not be written to.
+            # A copy, because torch warns about read-only memory.
             tokens_N[begin:end] = torch.from_numpy(ids.view(stored).copy())
     return tokens_N
 

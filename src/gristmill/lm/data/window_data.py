@@ -25,15 +25,15 @@ CHUNK_TOKENS = 1 << 20
 
 
 def open_windows(data: Any, options: WindowOptions, *, split: str = "train") -> WindowData:
-    """The shards that `data` names, a path or `Shards`. Anything else is a `TypeError`."""
+    """Return the shards at `data`, a path or `Shards`; `TypeError` for anything else."""
     check_data(data)
     check_is_no_run(data)
     if isinstance(data, Shards):
         return WindowData(data, options)
     if not is_shards(data) and (_has_parquet(Path(data)) or str(data).endswith(".parquet")):
         raise OptionError(
-            f"{data}: this model is trained on token shards. Make them with encode_corpus(), or choose a model that "
-            f"takes Parquet files."
+            f"{data}: these are Parquet files, but this model is trained on token shards. Make shards with "
+            f"encode_corpus(), or choose a model that takes Parquet files."
         )
     return WindowData(Shards(data, split=split), options)
 
@@ -52,7 +52,7 @@ class WindowData:
     no_validation = NO_VALIDATION
 
     def __init__(self, shards: Shards, options: WindowOptions) -> None:
-        """Of the split that `shards` were opened for, and of the split "val" beside it."""
+        """Use the split that `shards` were opened for, and the split "val" of the same folder."""
         self._shards, self._options = shards, options
         self.num_tokens = shards.num_tokens
         self.identity = shards_identity(shards)
@@ -60,23 +60,23 @@ class WindowData:
 
     @cached_property
     def vocab_size(self) -> int:
-        """That of the tokenizer; for shards of another program that were opened without one, the largest id + 1."""
+        """That of the tokenizer, or the largest id + 1 for shards of other programs opened without a tokenizer."""
         return self._shards.vocab_size or _largest_id(self._shards) + 1
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        """The tokenizer of the shards; None for those of another program that were opened without one."""
+        """Tokenizer of the shards; None for shards of other programs opened without one."""
         return None if self._shards.tokenizer_fingerprint is None else self._shards.tokenizer
 
     @property
     def tokens_per_sequence(self) -> float:
-        """All windows have the same length."""
+        """Length of a window."""
         return self._options.context_length
 
     def open_dataset(
         self, split: str, *, batch_size: int, seed: int, device: torch.device, vocab_size: int | None
     ) -> TokenDataset | None:
-        """The windows of a split."""
+        """Return the windows of a split."""
         shards = self.of_split(split)
         if shards is None:
             return None
@@ -92,11 +92,11 @@ class WindowData:
         )
 
     def start_messages(self, dataset: Dataset, *, world_size: int) -> list[str]:
-        """Nothing: windows have no padding."""
+        """Return nothing: windows have no padding."""
         return []
 
     def bits_per_byte(self, loss: float, split: str) -> float | None:
-        """By the tokens and the bytes of the split; None where another program made the shards."""
+        """Convert by the tokens and bytes of the split; None for shards of other programs."""
         shards = self.of_split(split)
         assert shards is not None  # there is a loss on it
         if not shards.has_manifest:
@@ -109,7 +109,7 @@ class WindowData:
         return self._shards
 
     def of_split(self, split: str) -> Shards | None:
-        """The shards of a split; None where there is none."""
+        """Return the shards of a split; None if there is no such split."""
         if split == self._shards.split:
             return self._shards
         if split not in self._shards.splits:
@@ -118,7 +118,10 @@ class WindowData:
 
 
 def _largest_id(shards: Shards) -> int:
-    """The largest id of all splits. Reads every token: only for shards of another program, which do not state it."""
+    """Return the largest id of all splits.
+
+    Reads every token, so it is only for shards that do not state a vocabulary.
+    """
     largest = 0
     for name in shards.splits:
         tokens = shards.other_split(name).tokens

@@ -1,6 +1,6 @@
-"""WindowOrder and MixedOrder: which window comes when, computed from its place in the endless sequence of windows.
+"""WindowOrder and MixedOrder: the window at each place of the endless sequence of windows, computed on demand.
 
-Shapes: B windows in a batch, P batches computed at once.
+Shapes: B windows per batch, P batches computed at once.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from gristmill.lm.data.permutation import derived_seed, number_below, permuted
 
 __all__ = ["BatchOrder", "MixedOrder", "Order", "WindowOrder", "check_weights", "shares_of"]
 
-# Batches whose windows are computed at once, and how many such blocks are kept: training and the thread that reads
-# ahead are in neighbouring ones.
+# Batches computed at once, and the number of such blocks to cache: training and the prefetching thread use neighbouring
+# blocks.
 BLOCK_BATCHES = 64
 NUM_BLOCKS = 4
 
-# A mixture has its shares in every block of so many sequences, and exactly so in every PERIOD of them.
+# A mixture has its shares, up to rounding, in every MIXTURE_BLOCK of sequences, and exactly in every PERIOD.
 MIXTURE_BLOCK = 1_000
-NUM_MIXTURE_BLOCKS = 64  # that are kept
+NUM_MIXTURE_BLOCKS = 64  # blocks to cache
 PERIOD = 1_000_000
 
 
@@ -34,26 +34,26 @@ class Order(Protocol):
     num_windows: int
 
     def starts(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The first tokens of the windows at these places of the sequence."""
+        """Return the first tokens of the windows at these places of the sequence."""
 
     def in_text_order(self, windows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The first tokens of the windows with these numbers, counted along the text."""
+        """Return the first tokens of the windows with these numbers, counted along the text."""
 
 
 class WindowOrder:
     """All windows of epoch 0, shuffled, then all of epoch 1, and so on."""
 
     def __init__(self, num_tokens: int, context_length: int, *, seed: int, shift: bool) -> None:
-        """With `shift`, the windows of every epoch but the first begin at another token: see `starts`."""
+        """With `shift`, the windows of every epoch after the first start at another offset (see `starts`)."""
         self.num_windows = (num_tokens - 1) // context_length
         self._length, self._seed, self._shift = context_length, seed, shift
         self._last_start = num_tokens - 1 - context_length
 
     def starts(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The first tokens of the windows at these places.
+        """Return the first tokens of the windows at these places.
 
-        The windows of a shifted epoch lie `offset(epoch)` tokens further on. Only the last of them can reach beyond
-        the end; it is moved back, so every epoch has as many windows.
+        The windows of a shifted epoch start `offset(epoch)` tokens later. Only the last window can exceed the end; it
+        is moved back, so every epoch has the same number of windows.
         """
         epochs, positions = np.divmod(places, self.num_windows)
         starts = np.empty_like(positions)
@@ -64,26 +64,26 @@ class WindowOrder:
         return starts
 
     def offset(self, epoch: int) -> int:
-        """The first token of the first window of an epoch, below `context_length`."""
+        """Return the first token of the first window of an epoch, below `context_length`."""
         is_shifted = self._shift and epoch > 0
         return number_below(self._length, seed=self._seed, epoch=epoch) if is_shifted else 0
 
     def in_text_order(self, windows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The first tokens of these windows of epoch 0."""
+        """Return the first tokens of these windows of epoch 0."""
         return windows * self._length
 
 
 class MixedOrder:
-    """The windows of several sources, whose tokens lie one after the other, in fixed shares.
+    """The windows of several sources in fixed shares. The tokens of the sources are numbered one source after another.
 
-    Place n belongs to block n // 1,000. How many places of a block each source has is fixed by its share, and which
-    ones is shuffled by the seed. A source gives its windows in its own order, each once per epoch of that source.
+    Place n belongs to block n // 1,000. The share of a source determines how many places of a block it gets, and the
+    seed shuffles which ones. A source gives its windows in its own order, each once per epoch of that source.
     """
 
     def __init__(
         self, num_tokens: Sequence[int], context_length: int, *, shares: Sequence[int], seed: int, shift: bool
     ) -> None:
-        """`shares`: out of 1,000,000, as `shares_of` gives them."""
+        """`shares`: out of 1,000,000, from `shares_of`."""
         self._orders = [
             WindowOrder(number, context_length, seed=derived_seed(seed, i + 1), shift=shift)
             for i, number in enumerate(num_tokens)
@@ -97,7 +97,7 @@ class MixedOrder:
         self._block = lru_cache(NUM_MIXTURE_BLOCKS)(self._make_block)
 
     def starts(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The first tokens of the windows at these places, counted over the tokens of all sources."""
+        """Return the first tokens of the windows at these places, counted over the tokens of all sources."""
         sources, places_there = self.sources(places)
         starts = np.empty_like(places)
         for source, (order, base) in enumerate(zip(self._orders, self._bases, strict=False)):
@@ -107,7 +107,7 @@ class MixedOrder:
         return starts
 
     def sources(self, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(the source of each place, which place that is in the sequence of the source)."""
+        """Return (the source of each place, the place in the sequence of that source)."""
         blocks, positions = np.divmod(places, MIXTURE_BLOCK)
         sources, places_there = np.empty_like(places), np.empty_like(places)
         for block in _distinct(blocks):
@@ -117,13 +117,13 @@ class MixedOrder:
         return sources, places_there
 
     def _make_block(self, block: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The same for all places of a block."""
+        """Return the same for all places of a block."""
         period, row = divmod(block, PERIOD // MIXTURE_BLOCK)
         given = self._given[row]
         counts = self._given[row + 1] - given
         sources = np.repeat(np.arange(len(counts)), counts)
         sources = sources[permuted(np.arange(MIXTURE_BLOCK), MIXTURE_BLOCK, seed=self._seed, epoch=block)]
-        # Sorted by source, places stay in order: so a source gives its windows one after the other.
+        # The sort is stable, so a source gives its windows in order.
         by_source = np.argsort(sources, kind="stable")
         places_there = np.empty_like(sources)
         first = period * self._shares + given - (np.cumsum(counts) - counts)
@@ -131,7 +131,7 @@ class MixedOrder:
         return sources, places_there
 
     def in_text_order(self, windows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The first tokens of these windows of epoch 0: all of the first source, then all of the second, and so on."""
+        """Return the first tokens of these windows of epoch 0, numbered one source after another."""
         sources = np.searchsorted(self._first_windows, windows, side="right") - 1
         starts = np.empty_like(windows)
         for source, order in enumerate(self._orders):
@@ -141,14 +141,14 @@ class MixedOrder:
 
 
 class BatchOrder:
-    """The windows of batches. Those of many steps are computed at once: a call of numpy takes longer than its work."""
+    """The windows of batches, computed for many steps at once, because a numpy call has a high fixed cost."""
 
     def __init__(self, order: Order, batch_size: int) -> None:
         self._order, self._batch_size = order, batch_size
         self._block = lru_cache(NUM_BLOCKS)(self._make_block)
 
     def starts(self, first: int, stride: int) -> NDArray[np.int64]:
-        """starts_B: the first tokens of the windows from place `first` on. Batches lie `stride` places apart."""
+        """Return starts_B, the first tokens of the windows from place `first`. Batches are `stride` places apart."""
         number, begin = divmod(first, stride)
         block, row = divmod(number, BLOCK_BATCHES)
         starts_B: NDArray[np.int64] = self._block(block, begin, stride)[row].copy()
@@ -160,7 +160,7 @@ class BatchOrder:
 
 
 def _distinct(numbers: NDArray[np.int64]) -> list[int]:
-    """The distinct numbers, of which there are often one or two."""
+    """Return the distinct numbers, often only one or two."""
     least, greatest = int(numbers.min()), int(numbers.max())
     if greatest - least < 2:
         return list(range(least, greatest + 1))
@@ -169,9 +169,9 @@ def _distinct(numbers: NDArray[np.int64]) -> list[int]:
 
 
 def check_weights(weights: Sequence[Any], num_sources: int) -> list[float]:
-    """The weights as numbers, if there is a positive one for each source."""
+    """Return the weights as floats; raise `OptionError` unless there is one positive number per source."""
     if len(weights) != num_sources:
-        raise OptionError(f"there are {len(weights)} weights for {num_sources} sources. Pass one for each.")
+        raise OptionError(f"weights has {len(weights)} numbers for {num_sources} sources. Pass one weight per source.")
     numbers = []
     for weight in weights:
         is_number = isinstance(weight, int | float | np.integer | np.floating) and not isinstance(weight, bool)
@@ -182,7 +182,7 @@ def check_weights(weights: Sequence[Any], num_sources: int) -> list[float]:
 
 
 def shares_of(weights: Sequence[float]) -> tuple[int, ...]:
-    """The shares of a mixture, out of 1,000,000; rounded by largest remainder, and none is 0.
+    """Return the shares of a mixture out of 1,000,000, rounded by largest remainder; no share is 0.
 
     >>> shares_of([2, 1])
     (666667, 333333)
@@ -199,10 +199,10 @@ def shares_of(weights: Sequence[float]) -> tuple[int, ...]:
 
 @lru_cache(8)
 def _given_before_block(shares: tuple[int, ...]) -> NDArray[np.int64]:
-    """How many windows each source has given before each block of a period, and at its end.
+    """Return how many windows each source has given before each block of a period, and at its end.
 
-    Sequences are given to sources by Webster's method: the one of source s with number j at the time (j + 1/2) / share.
-    So a source never gives fewer after more sequences, and never lies far from its share.
+    Sequences are assigned to sources by Webster's method: sequence j of a source has the time (j + 1/2) / share. So the
+    count of a source never decreases, and stays close to its share.
     """
     times = np.concatenate([(np.arange(share) + 0.5) / share for share in shares])
     sources = np.repeat(np.arange(len(shares)), shares)[np.argsort(times, kind="stable")]

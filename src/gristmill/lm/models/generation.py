@@ -1,9 +1,9 @@
-"""Text from a model, token by token: one text or several at once, as they come.
+"""Text generation from a model, token by token, for one text or several at once.
 
-When the context is full, the model resumes from the last half of it, which is read again: a text of any length, and
-each token is computed with at least half a context before it.
+When the context is full, the model continues from the last half of it, which is read again. So texts may have any
+length, and each token is computed with at least half a context before it.
 
-Shapes: V tokens of the vocabulary; B sequences (here 1) of T tokens.
+Shapes: V vocabulary size; B sequences (here 1) of T tokens.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ TEMPERATURE = 0.8
 
 
 class Reader(Protocol):
-    """Reads ids, a few at a time, and gives the logits of the next one."""
+    """Reads ids, a few at a time, and returns the logits of the next id."""
 
     def read(self, ids: list[int]) -> Tensor:
-        """The logits after all ids so far and these: V numbers in float32 in main memory."""
+        """Return the logits after all ids so far and these: V float32 numbers on the CPU."""
 
 
 class WindowReader:
-    """Computes the whole window for every token: slow, and right for every model."""
+    """Computes the whole window for every token: slow, but correct for every model."""
 
     def __init__(self, model: Model) -> None:
         self.model: Any = model
         self.device = next(model.parameters()).device
-        self.window: list[int] = []  # the ids that the next token sees
+        self.window: list[int] = []  # the context of the next token
 
     @torch.no_grad()
     def read(self, ids: list[int]) -> Tensor:
-        """The logits after all ids so far and these, in float32 in main memory."""
+        """Return the logits after all ids so far and these, as float32 on the CPU."""
         self.window += ids
         length = self.model.config.sequence_length
         if len(self.window) > length:
@@ -66,25 +66,25 @@ class WindowReader:
         return logits_BTV[0, -1, : self.model.config.vocab_size].float().cpu()
 
     def restart(self) -> None:
-        """The window was cut, and starts again."""
+        """Reset state after the window was cut."""
 
     def logits(self, ids: list[int]) -> Tensor:
-        """The logits of the window, of which `ids` were not computed yet."""
+        """Return the logits of the window; `ids` are its part that was not computed yet."""
         return cast(Tensor, self.model(torch.tensor([self.window], device=self.device)))
 
 
 class TextStream(Iterator[str]):
-    """A text in parts as they come; `num_tokens` counts the tokens so far."""
+    """An iterator over the parts of a text; `num_tokens` counts the tokens so far."""
 
     def __init__(self, parts: Iterable[str], *, prompt: str = "", count: Callable[[], int] = int) -> None:
-        """`count`: the number of tokens so far; 0 for a text that is not counted."""
-        self.prompt = prompt  # what the text follows
-        # Nothing here refers back to the stream: one that nobody needs any more is freed, and ends, at once.
+        """Wrap `parts`; `count` returns the number of tokens so far, or 0 for a text that is not counted."""
+        self.prompt = prompt
+        # Nothing refers back to the stream, so an unused stream is freed, and ends, immediately.
         self._parts, self._count = iter(parts), count
 
     @property
     def num_tokens(self) -> int:
-        """The tokens so far."""
+        """Number of tokens so far."""
         return self._count()
 
     def __next__(self) -> str:
@@ -92,7 +92,7 @@ class TextStream(Iterator[str]):
 
 
 class _TextOfIds:
-    """Ids in, text out: in whole characters, and nothing from a stop string on."""
+    """Converts ids to text in whole characters, and stops before a stop string."""
 
     def __init__(self, decoder: StreamDecoder, stop: Sequence[str]) -> None:
         self._decoder, self._search = decoder, StopSearch(stop)
@@ -103,33 +103,33 @@ class _TextOfIds:
         return self._search.is_over
 
     def push(self, id: int) -> list[str]:
-        """The text that is certain with this id, if there is any."""
+        """Return the text that is final with this id, if any."""
         part = self._search.push(self._decoder.push(id))
         return [part] if part else []
 
     def finish(self) -> list[str]:
-        """The rest of the text."""
+        """Return the rest of the text."""
         rest = self._search.push(self._decoder.finish()) + self._search.finish()
         return [rest] if rest else []
 
 
 class _Text:
-    """One text of several: its parts that nobody has read yet. Small until its first token comes."""
+    """One of several texts, with its unread parts. Uses little memory until its first token."""
 
     def __init__(self) -> None:
-        self.row: Row | None = None  # None: it waits for its turn
+        self.row: Row | None = None  # None: not started
         self.parts: deque[str] = deque()
         self.num_tokens = 0
         self.is_over = False
-        self.is_given = False  # somebody has its stream
+        self.is_given = False  # its stream was returned to the caller
         self.ids: _TextOfIds | None = None
 
     def count(self) -> int:
-        """The tokens so far."""
+        """Return the number of tokens so far."""
         return self.num_tokens
 
     def end(self) -> None:
-        """Nothing more is computed for it."""
+        """Stop computing this text."""
         self.is_over = True
         if self.ids is not None:
             self.parts += self.ids.finish()
@@ -138,9 +138,9 @@ class _Text:
 
 
 class _Texts:
-    """Several texts that are written at once, each read by itself: whoever needs a part has the next step computed.
+    """Several texts that are generated together and read separately. Reading any text computes the next step.
 
-    Only texts that have begun, or that somebody has a stream of, take memory.
+    Only texts that have started, or whose stream was returned, use memory.
     """
 
     def __init__(
@@ -153,10 +153,10 @@ class _Texts:
         self._ids, self._new_ids = write(_begun(rows, self._texts)), new_ids
         self._num_unfinished = len(rows)
         self._error: Exception | None = None
-        self._lock = threading.RLock()  # threads may read a text each
+        self._lock = threading.RLock()  # several threads may read texts
 
     def stream(self, number: int, prompt: str) -> TextStream:
-        """One text. Each is asked for once."""
+        """Return the stream of one text. Called once per text."""
         with self._lock:
             text = self._texts.setdefault(number, _Text())
             text.is_given = True
@@ -164,7 +164,7 @@ class _Texts:
         return TextStream(self._parts(number, text), prompt=prompt, count=text.count)
 
     def _parts(self, number: int, text: _Text) -> Iterator[str]:
-        """The parts of one text, as they come."""
+        """Yield the parts of one text as they are generated."""
         parts = text.parts
         try:
             while parts or not text.is_over:
@@ -173,16 +173,16 @@ class _Texts:
                 with self._lock:
                     if not parts and not text.is_over:
                         self._advance()
-                        if text.row is not None and not text.row.is_open:  # the token that ended it was passed over
+                        if text.row is not None and not text.row.is_open:  # ended by a token that was not yielded
                             self._finish(number, text)
         finally:
             with self._lock:
-                self._finish(number, text)  # nobody reads it any more
+                self._finish(number, text)  # the reader is gone
 
     def _advance(self) -> None:
-        """Take the next id, whichever text it belongs to; without one, all texts are finished."""
+        """Process the next id, of whichever text; after the last id, finish all texts."""
         if self._error is not None:
-            raise self._error  # for every text: none of them is complete
+            raise self._error  # for every text, because none is complete
         try:
             row, id_of_token = next(self._ids)
         except StopIteration:
@@ -200,7 +200,7 @@ class _Texts:
             self._finish(row.number, text)
 
     def _finish(self, number: int, text: _Text) -> None:
-        """Nothing more is computed for this text; after the last one, the model has its mode back."""
+        """Stop computing this text. After the last text, restore the mode of the model."""
         if text.is_over:
             return
         text.end()
@@ -210,13 +210,16 @@ class _Texts:
             self._ids.close()
 
     def _forget(self, number: int, text: _Text) -> None:
-        """Leave a text to its stream. One that ended before it began stays, so that it does not begin."""
+        """Drop a finished text, which its stream still holds.
+
+        A text that ended before it started is kept, so that it does not start.
+        """
         if text.is_over and text.is_given and text.row is not None:
             self._texts.pop(number, None)
 
 
 def _begun(rows: Iterable[Row], texts: dict[int, _Text]) -> Iterator[Row]:
-    """Rows whose turn has come, without those that nobody wants any more."""
+    """Yield the rows whose turn has come, except those of ended texts."""
     for row in rows:
         text = texts.setdefault(row.number, _Text())
         if text.is_over:
@@ -227,9 +230,9 @@ def _begun(rows: Iterable[Row], texts: dict[int, _Text]) -> Iterator[Row]:
 
 
 def continued(model: Model, tokenizer: Tokenizer, request: TextRequest) -> Iterator[TextStream]:
-    """The texts that follow the prompts of `request`, as many of each as it asks for, one by default.
+    """Return the texts that follow the prompts of `request`, `num_texts` per prompt, one by default.
 
-    Several texts are written at once. Text i, counted through all prompts, has the seed `seed + i`.
+    Several texts are generated at once. Text i, counted over all prompts, uses the seed `seed + i`.
     """
     tokenizer = as_tokenizer(tokenizer)
     stop_id, stop = _ends(tokenizer, request)
@@ -262,14 +265,14 @@ def continued(model: Model, tokenizer: Tokenizer, request: TextRequest) -> Itera
 
 
 def _prompt_ids(tokenizer: Tokenizer, prompt: str, chat: ChatTemplate | None) -> list[int]:
-    """The ids of a prompt; with a chat template, those of a conversation that begins with it as a user's message."""
+    """Return the ids of a prompt; with a chat template, of a conversation with the prompt as the user's message."""
     if chat is None:
         return _encoded(tokenizer, prompt)
     return chat.prompt_ids([{"role": "user", "content": prompt}])
 
 
 def _ends(tokenizer: Tokenizer, request: TextRequest) -> tuple[int | None, tuple[str, ...]]:
-    """(id, strings) at which a text ends: those of the request, and the end of a document or of a turn."""
+    """Return (id, strings) at which a text ends: those of the request, and the end of a document or of a turn."""
     end_of_text = end_of_text_id(tokenizer)
     if request.chat is None:
         return end_of_text, request.stop
@@ -281,7 +284,7 @@ def _ends(tokenizer: Tokenizer, request: TextRequest) -> tuple[int | None, tuple
     return end_of_turn, (
         *request.stop,
         tokenizer.decode([end_of_text]),
-    )  # a model that was tuned little still writes it
+    )  # a model with little tuning still generates it
 
 
 def stream_text(
@@ -297,12 +300,33 @@ def stream_text(
     seed: int | None = None,
     use_cache: bool = True,
 ) -> TextStream:
-    """The text after `prompt`, in whole characters as they come, to the end of the document; options as in `generate`.
+    """Return the text after `prompt` as a stream of its parts, up to the end of the document.
 
-    stop: the text ends before the first of these strings, no part of which is ever given.
+    Parts are whole characters, available as soon as they are generated. A special token spelled out in the prompt
+    becomes its id, because the prompt comes from the user of the model. An empty prompt starts a new document, if the
+    tokenizer has an end-of-text token. A prompt longer than the context is truncated to its end, with a warning.
 
-    A special token spelled out in the prompt becomes its id: the prompt is written by the user of the model. An empty
-    prompt begins a new document, if the tokenizer has a token that ends one.
+    Args:
+        model: The model.
+        tokenizer: Its tokenizer.
+        prompt: Text to continue.
+        max_tokens: Maximum number of tokens to generate.
+        temperature: 0 picks the most likely token; values below 1 favor likely tokens, values above 1 unlikely ones.
+        top_k: Choose among the k most likely tokens. None: all.
+        top_p: Choose among the fewest tokens with a total probability of at least p. None: all.
+        stop: One or more strings. The text ends before the first of them.
+        seed: Seed of the random choices. None: a fresh random seed.
+        use_cache: Keep the keys and values of earlier tokens. False is slower and gives the same text.
+
+    Raises:
+        OptionError: An option is out of range, or the prompt is empty and the tokenizer has no end-of-text token.
+
+    Examples:
+        ```python
+        model, tokenizer = gm.lm.load_for_generation("run/")
+        for part in gm.lm.stream_text(model, tokenizer, "Once upon a time", max_tokens=100):
+            print(part, end="", flush=True)
+        ```
     """
     request = TextRequest(
         prompt=prompt,
@@ -334,23 +358,23 @@ def generate(
     stop_id: int | None = None,
     use_cache: bool = True,
 ) -> Iterator[int]:
-    """The ids that follow `prompt_ids`, each as soon as it is known: at most `max_tokens`, and none from `stop_id` on.
+    """Yield the ids that follow `prompt_ids`: at most `max_tokens`, and none from `stop_id` on.
 
-    temperature: 0 takes the likeliest token each time; below 1 likely ones become likelier, above 1 less so.
-    top_k, top_p: choose among the k likeliest only; among the fewest that have probability p together.
-    seed: the same ids each time, on every device to rounding; None: others each time. Torch's own generators are left
-        alone: samples in between do not change what a training run does.
+    temperature: 0 picks the most likely token; values below 1 favor likely tokens, values above 1 unlikely ones.
+    top_k, top_p: choose among the k most likely tokens; among the fewest with a total probability of at least p.
+    seed: the same seed gives the same ids, on every device up to rounding; None: a fresh random seed. Torch's global
+    generators are not used, so samples do not change a training run.
     use_cache: False computes all keys and values again for each token: slower, the same ids.
 
-    A prompt longer than the context is cut to its end, with a warning. The model is in evaluation mode until the
-    iterator ends or is closed, then in the mode it was in.
+    A prompt longer than the context is truncated to its end, with a warning. The model is in evaluation mode until the
+    iterator ends or is closed, then in its previous mode.
 
     >>> from gristmill.lm.models.gpt.network import GPT, GPTConfig
     >>> model = GPT(GPTConfig(vocab_size=10, context_length=8, num_layers=1, num_heads=1, d_model=8))
     >>> len(list(generate(model, [1, 2, 3], max_tokens=20, seed=0)))
     20
     """
-    # Not a generator itself: wrong arguments raise at once, not when the first id is asked for.
+    # Not a generator function, so that wrong arguments raise at the call instead of at the first id.
     rows = _Rows(model, [prompt_ids], max_tokens=max_tokens, seed=seed)
     choice = Choice(temperature, top_k, top_p)
     alone = {"num_rows": 1, "batch_size": 1}
@@ -359,9 +383,9 @@ def generate(
 
 
 class _Rows:
-    """A row for each text of each prompt, with a seed of its own, made when its turn comes.
+    """One row per text of each prompt, with its own seed, created when its turn comes.
 
-    `OptionError` at once for what makes no sense.
+    Wrong arguments raise `OptionError` in the constructor.
     """
 
     def __init__(
@@ -380,8 +404,8 @@ class _Rows:
         _warn_of_long_prompt(longest, model.config.sequence_length)
         self._num_texts, self._max_tokens = num_texts, max_tokens
         self._seed = None if seed is None else check_whole_number("seed", seed)
-        self.longest = longest + max_tokens  # tokens of a text with its prompt
-        for number in (0, len(self) - 1):  # the seeds between them are fine if both are
+        self.longest = longest + max_tokens  # maximum tokens of a text with its prompt
+        for number in (0, len(self) - 1):  # if the first and the last seed are valid, all are
             self._dice(number)
 
     def __len__(self) -> int:
@@ -412,7 +436,7 @@ def _write(
     batch_size: int | None,
     use_cache: bool,
 ) -> Generator[tuple[Row, int]]:
-    """(row, id) as ids are known, with the model in evaluation mode."""
+    """Yield (row, id) as ids are generated, with the model in evaluation mode."""
     was_training = model.training
     reader = model.new_row_reader(
         use_cache=use_cache,
@@ -431,12 +455,12 @@ def _write(
 def _check_prompt(prompt_ids: Sequence[int], vocab_size: int) -> list[int]:
     ids = [check_whole_number("an id of the prompt", id) for id in prompt_ids]
     if not ids:
-        raise OptionError("the prompt is empty, and a model needs something to continue. Pass at least one id.")
+        raise OptionError("the prompt is empty. Pass at least one id to continue from.")
     for id in ids:
         if not 0 <= id < vocab_size:
             raise OptionError(
-                f"the prompt has the id {id}, and the model knows 0 to {vocab_size - 1}. Encode it with the tokenizer "
-                f"that the model was trained with."
+                f"the prompt has the id {id}, but the ids of the model are 0 to {vocab_size - 1}. Encode the prompt "
+                f"with the tokenizer that the model was trained with."
             )
     return ids
 
@@ -444,13 +468,13 @@ def _check_prompt(prompt_ids: Sequence[int], vocab_size: int) -> list[int]:
 def _warn_of_long_prompt(num_tokens: int, context_length: int) -> None:
     if num_tokens > context_length:
         warn_user(
-            f"the prompt has {num_tokens:,} tokens, and the context of the model {context_length:,}: only the last "
-            f"{max(1, context_length // 2):,} tokens of the prompt are read.",
+            f"the prompt has {num_tokens:,} tokens, more than the context of the model ({context_length:,}). Only the "
+            f"last {max(1, context_length // 2):,} tokens of the prompt are used.",
             UserWarning,
         )
 
 
 def end_of_text_id(tokenizer: Tokenizer) -> int | None:
-    """The id that ends a document, by the usual names; None if the tokenizer has none of them."""
+    """Return the id of the end-of-text token, found by its usual names; None if the tokenizer has none of them."""
     specials = tokenizer.special_tokens
     return next((specials[name] for name in KNOWN if name in specials), None)

@@ -1,9 +1,9 @@
-"""The loss of a language model without ever holding all its logits.
+"""The loss of a language model without holding all logits in memory.
 
-For 64 sequences of 1,024 tokens and 50,304 logits each, the logits alone are 6.6 GB in bfloat16, and they are written
-and read several times over. Here a part of the tokens at a time goes all the way: logits, their softmax, its gradient,
-and the two products of the backward pass, before the next part begins. So the forward pass already knows the gradient;
-the backward pass only scales it. The numbers are those of `F.cross_entropy(x @ weight.T, targets)`.
+For 64 sequences of 1,024 tokens and 50,304 logits each, the logits alone take 6.6 GB in bfloat16, and they are written
+and read several times. Here the tokens are processed in parts: logits, softmax, its gradient and the two products of
+the backward pass for one part, then for the next. So the forward pass already computes the gradient, and the backward
+pass only scales it. The result equals `F.cross_entropy(x @ weight.T, targets)`.
 
 Shapes: N tokens, C of them in a part, D width, V rows of the weight.
 """
@@ -24,9 +24,9 @@ NUM_PARTS = 8
 def linear_cross_entropy(
     x_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, *, vocab_size: int, num_parts: int = NUM_PARTS
 ) -> Tensor:
-    """The mean cross-entropy in nats of the targets that are not -100, under logits `x @ weight.T`.
+    """Return the mean cross-entropy, in nats, of logits `x @ weight.T` over the targets that are not -100.
 
-    Rows of the weight from `vocab_size` on belong to no token: they get no probability and no gradient.
+    Rows of the weight from `vocab_size` on are padding: they get no probability and no gradient.
 
     >>> x, weight = torch.randn(6, 4), torch.randn(8, 4)
     >>> targets = torch.tensor([0, 1, 2, 3, 4, -100])
@@ -38,7 +38,7 @@ def linear_cross_entropy(
         x_ND, weight = x_ND.to(kind), weight_VD.to(kind)
     else:
         weight = weight_VD
-    # Asked here: inside a Function, a parameter seems to need a gradient even under no_grad.
+    # Checked here, because inside a Function a parameter seems to need a gradient even under no_grad.
     with_gradient = torch.is_grad_enabled()
     loss = _LinearCrossEntropy.apply(x_ND, weight, targets_N, vocab_size, num_parts, with_gradient)  # type: ignore[no-untyped-call]
     return cast(Tensor, loss)
@@ -58,7 +58,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         of_x, of_weight = (with_gradient and needed for needed in ctx.needs_input_grad[:2])
         loss = torch.zeros((), device=x_ND.device, dtype=torch.float32)
         grads_x_CD = []
-        # Of many parts: a sum of bfloat16 would lose the small ones.
+        # In float32, because a bfloat16 sum over many parts would lose small ones.
         grad_weight_VD = torch.zeros(weight_VD.shape, device=x_ND.device, dtype=torch.float32) if of_weight else None
         for x_CD, targets_C in zip(x_ND.chunk(num_parts), targets_N.chunk(num_parts), strict=True):
             part_loss, grad_CV = _loss_and_gradient(x_CD @ weight_VD.T, targets_C, vocab_size)
@@ -76,8 +76,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
         grad_x_ND, grad_weight_VD, scale = ctx.saved_tensors
-        # The mean is taken here and not before: float16 has no room for 1 / N times a small probability, and what
-        # became 0 there no scale of the loss would bring back.
+        # The mean is taken here, not earlier: in float16, 1 / N times a small probability underflows to 0, and no loss
+        # scale could restore it.
         factor = grad_loss * scale
         grad_x = None if grad_x_ND is None else (grad_x_ND * factor).to(grad_x_ND.dtype)
         grad_weight = None if grad_weight_VD is None else (grad_weight_VD * factor).to(ctx.weight_dtype)
@@ -85,10 +85,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def _loss_and_gradient(logits_CV: Tensor, targets_C: Tensor, vocab_size: int) -> tuple[Tensor, Tensor]:
-    """The summed loss of some tokens, and its gradient by their logits; in float32 inside one kernel.
+    """Return the summed loss of some tokens and its gradient by their logits, in float32 inside one kernel.
 
-    Nothing is done for each logit that can be done for each token: the kernel is bound by arithmetic, not by memory
-    (comparing every column with the target, and two divisions, took a third longer).
+    Work is done per token instead of per logit where possible, because the kernel is bound by arithmetic, not by
+    memory. (Comparing every column with the target, and two divisions, took a third longer.)
     """
     wide_CV = logits_CV.float()
     if vocab_size < logits_CV.shape[1]:
@@ -102,6 +102,7 @@ def _loss_and_gradient(logits_CV: Tensor, targets_C: Tensor, vocab_size: int) ->
     chosen_C1 = logits_CV.gather(-1, targets_C1).float()
     losses_C1 = (sums_C1.log() + top_C1 - chosen_C1) * counted_C1
     grad_CV = (powers_CV * (counted_C1 / sums_C1)).to(logits_CV.dtype)
-    # The target's, its probability less 1: in bfloat16, one above 0.998 would be rounded to 1 before 1 is subtracted.
+    # The gradient of the target is its probability - 1. In bfloat16, a probability above 0.998 would be rounded to 1
+    # before the subtraction.
     of_targets_C1 = torch.expm1(-losses_C1).to(logits_CV.dtype)
     return losses_C1.sum(), grad_CV.scatter(-1, targets_C1, of_targets_C1)

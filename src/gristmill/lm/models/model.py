@@ -1,9 +1,9 @@
-"""Model: what the trainer, `generate` and the meters need of a network.
+"""Model: the interface of networks that the trainer, `generate` and the meters use.
 
-A model of your own inherits from `Model` and implements `forward`: tokens in, logits of the next token out. That alone
-trains, resumes, is evaluated and writes text. A model with another loss implements `loss` too.
+Your own model inherits from `Model` and implements `forward`: tokens in, logits of the next token out. That is enough
+to train, resume, evaluate and generate text. A model with another loss also implements `loss`.
 
-Shapes: B sequences, T tokens each, V tokens of the vocabulary.
+Shapes: B sequences, T tokens per sequence, V vocabulary size.
 """
 
 from __future__ import annotations
@@ -33,61 +33,109 @@ __all__ = ["Model", "Watch"]
 
 
 class Watch(Protocol):
-    """What a model wants to observe of its training, such as its posterior. It never changes weights or generators."""
+    """Observer of the training of a model, such as a monitor of its posterior.
+
+    It never changes weights or generators.
+    """
 
     def look(self, step: int, batch: Batch, stats: Mapping[str, Tensor], schedule: Mapping[str, float]) -> None:
-        """See the last micro-batch of a step, after the weights have moved; nothing may wait for the device."""
+        """Observe the last micro-batch of a step, after the weights were updated. Must not wait for the device."""
 
     def news(self) -> list[dict[str, Any]]:
-        """The records since the last call, for metrics.jsonl; those of kind "event" are shown too."""
+        """Return the records since the last call, for metrics.jsonl. Records of kind "event" are also displayed."""
 
     def state_tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """What a checkpoint keeps."""
+        """Return the state to store in a checkpoint."""
 
     def load_state(self, step: int, tensors: Mapping[str, Tensor] | None, values: Mapping[str, Any] | None) -> None:
-        """Resume after `step`, with what `state_tensors` gave; None where the checkpoint has none."""
+        """Resume after `step` with the state of `state_tensors`; None where the checkpoint has no such state."""
 
     def close(self) -> None:
-        """End threads and files."""
+        """Stop threads and close files."""
 
 
 class Model(nn.Module):
-    """The base of all models."""
+    """Base class of all models.
 
-    # The attributes whose layers are the units that fsdp shards, gathers and frees one by one, and that
-    # activation_checkpointing computes again in the backward pass.
+    Args:
+        config: The options of the model, with `vocab_size` set.
+
+    Attributes:
+        config: The options of the model.
+
+    Examples:
+        >>> from gristmill.lm.models.config import WindowModelConfig
+        >>> class Bigrams(Model):
+        ...     def __init__(self, config):
+        ...         super().__init__(config)
+        ...         self.table = nn.Embedding(config.vocab_size, config.vocab_size)
+        ...
+        ...     def forward(self, tokens_BT):
+        ...         return self.table(tokens_BT)
+        >>> model = Bigrams(WindowModelConfig(vocab_size=300, context_length=8))
+        >>> batch = model.random_batch(2, 8, torch.device("cpu"))
+        >>> loss, stats = model.loss(batch, {})
+        >>> loss.shape, model.num_parameters, model.flops_per_token()
+        (torch.Size([]), 90000, 0)
+        >>> model.warnings({}, None), dict(model.stacked_weights()), model.can_write
+        ((), {}, True)
+    """
+
     SHARDED_UNITS: ClassVar[tuple[str, ...]] = ("blocks",)
-    # Weights that exist only while an option is on, by how their names start: `init_from` may lack or bring them.
+    """Attributes with the layers that fsdp shards, gathers and frees one by one, and that activation_checkpointing
+    computes again in the backward pass."""
     SWITCHED_WEIGHTS: ClassVar[tuple[str, ...]] = ()
-    # Whether a compiled model is validated without compiling it once more for evaluation.
+    """Prefixes of weights that exist only while an option is on. A run with `init_from` may lack them or have them in
+    addition."""
     VALIDATES_EAGERLY: ClassVar[bool] = False
-    # The formats of `gm.lm.export` that `exported` knows. A subclass may compute something else, so it does not inherit
-    # them: it names its own.
+    """Whether validation of a compiled model runs uncompiled, to save a second compilation."""
     EXPORTS: ClassVar[tuple[str, ...]] = ()
+    """Formats of `gm.lm.export` that `exported` supports. They are not inherited, because a subclass may compute
+    something else: each class names its own."""
 
     def __init__(self, config: Any) -> None:
-        """`config`: the options of the model, with `vocab_size` settled."""
+        """Store the config."""
         super().__init__()
         self.config = config
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
-        """The logits of the token after each of `tokens_BT`: B x T x V."""
+        """Return the logits of the token after each of `tokens_BT`: B x T x V.
+
+        Args:
+            tokens_BT: Token ids.
+
+        Raises:
+            OptionError: The model does not implement `forward`.
+
+        Examples:
+            ```python
+            logits_BTV = model(tokens_BT)
+            ```
+        """
         raise OptionError(
-            f"model={self.config.name!r} cannot write text: {type(self).__name__} has no forward(tokens_BT) that "
-            f"returns logits. Add one to have samples and generate()."
+            f"model={self.config.name!r} cannot generate text: {type(self).__name__} has no forward(tokens_BT) that "
+            f"returns logits. Add one to use samples and generate()."
         )
 
     def loss(self, batch: Batch, schedule: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-        """(loss, stats): the mean nats of the targets that are not -100, and what is worth recording.
+        """Return (loss, stats): the mean nats of the targets that are not -100, and the values to record.
 
-        stats: each name in `STATISTICS` of the config, and "loss" where what is recorded is not the loss itself.
-        schedule: what `schedule` of the config gives for the step, as tensors; {} in evaluation.
+        `stats` has one entry per name in `STATISTICS` of the config, and "loss" where the recorded loss differs from
+        the returned one.
+
+        Args:
+            batch: The micro-batch.
+            schedule: The values of the config's `schedule` for the step, as tensors; {} in evaluation.
+
+        Raises:
+            OptionError: The batch has document ids, which this loss does not use, or `forward` returned logits of a
+                wrong shape.
         """
         if batch.document_ids_BT is not None:
             option = "conversations" if getattr(self.config, "conversations", False) else "document_mask"
             raise OptionError(
-                f"{option}=True: {type(self).__name__} reads windows across documents. Pass {option}=False, "
-                f"or add a loss(batch, schedule) that uses batch.document_ids_BT."
+                f"{option}=True is not supported: {type(self).__name__} reads windows across documents. Pass "
+                f"{option}=False, or add a loss(batch, schedule) that uses batch.document_ids_BT."
             )
         logits_BTV = self(batch.inputs_BT)
         self._check_logits(logits_BTV, batch)
@@ -103,31 +151,44 @@ class Model(nn.Module):
         is_right = isinstance(shape, tuple) and shape[:-1] == needed[:-1] and shape[-1] >= needed[-1]
         if not is_right:
             raise OptionError(
-                f"{type(self).__name__}.forward returned {shape}, and logits of shape {needed} are needed: sequences x "
-                f"tokens x vocab_size."
+                f"{type(self).__name__}.forward returned {shape}. Return logits of shape {needed}: sequences x tokens "
+                f"x vocab_size."
             )
 
-    # What it reports about itself
+    # Sizes and statistics
 
     @property
     def num_parameters(self) -> int:
-        """All of them."""
+        """Number of parameters."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     def flops_per_token(self, context_length: int | None = None) -> int:
-        """Floating-point operations per token, forward and backward: 6 per parameter that is not an embedding."""
+        """Return the floating-point operations per token, forward and backward: 6 per parameter outside of embeddings.
+
+        Args:
+            context_length: Tokens per sequence. None: that of the config.
+        """
         tables = sum(m.weight.numel() for m in self.modules() if isinstance(m, nn.Embedding))
         return 6 * (self.num_parameters - tables)
 
     def stacked_weights(self) -> Mapping[str, int | tuple[int, ...]]:
-        """The weights that are several matrices on top of each other: Muon takes them apart.
+        """Return the weights that consist of several stacked matrices, which Muon handles separately.
 
-        With each name, how many matrices of the same size they are, or a tuple with the rows of each.
+        The value of each name is the number of matrices of equal size, or a tuple with the number of rows of each.
         """
         return {}
 
     def random_batch(self, batch_size: int, length: int, device: torch.device) -> Batch:
-        """A batch of the largest size, to measure memory with."""
+        """Return a random batch of the given size, for measuring memory.
+
+        Args:
+            batch_size: Number of sequences.
+            length: Tokens per sequence.
+            device: Device of the tensors.
+
+        Raises:
+            OptionError: `vocab_size` of the config is not set.
+        """
         tokens_BT = torch.randint(self.config.required_vocab_size, (batch_size, length), device=device)
         return Batch(tokens_BT, tokens_BT)
 
@@ -140,49 +201,106 @@ class Model(nn.Module):
         is_sharded: bool,
         last_step: int,
     ) -> Watch | None:
-        """What observes the training of this model, or None. Its pictures go into `folder`."""
+        """Return the observer of the training of this model, or None.
+
+        Args:
+            folder: Folder for its plots.
+            seed: Seed of the run.
+            autocast: Context manager with the precision of the run.
+            is_sharded: Whether the weights are sharded over processes.
+            last_step: Last step of the run.
+
+        Examples:
+            ```python
+            watch = model.new_watch(Path("plots"), seed=0, autocast=nullcontext, is_sharded=False, last_step=1000)
+            ```
+        """
         return None
 
     def warnings(self, val_stats: Mapping[str, float], watch: Watch | None) -> tuple[str, ...]:
-        """What a person should know before using the trained model, by its validation and its watch."""
+        """Return warnings about the trained model for the user.
+
+        Args:
+            val_stats: Statistics of the last validation.
+            watch: The observer of the training, if there was one.
+        """
         return ()
 
     # Text
 
     @property
     def can_write(self) -> bool:
-        """Whether there is a way to get text from it: a `forward`, or a `write` or `new_reader` of its own."""
+        """Whether the model can generate text: it implements `forward`, `write` or `new_reader`."""
         own = type(self)
         return any(getattr(own, name) is not getattr(Model, name) for name in ("forward", "write", "new_reader"))
 
     def write(self, tokenizer: Tokenizer, request: TextRequest) -> Iterator[TextStream]:
-        """The texts that `request` asks for, each as a stream of its parts. Text i has the seed `seed + i`.
+        """Return the texts of `request`, each as a stream of its parts.
 
-        All texts of the first prompt come first, then those of the second.
+        Text i uses the seed `seed + i`. All texts of the first prompt come first, then those of the second.
+
+        Args:
+            tokenizer: Tokenizer of the model.
+            request: Prompts and sampling options.
+
+        Raises:
+            OptionError: The model does not support an option of the request.
+
+        Examples:
+            ```python
+            for stream in model.write(tokenizer, TextRequest(prompt="Once", num_texts=2)):
+                print("".join(stream))
+            ```
         """
         for name in ("reconstruct", "between"):
             if getattr(request, name) is not None:
                 raise OptionError(
-                    f"{name} is for a model with latents, and this one continues a prompt. Pass prompt=… instead."
+                    f"{name} is for models with latents, and this model continues a prompt. Pass prompt=… instead."
                 )
         return continued(self, tokenizer, request)
 
     def new_reader(self, *, use_cache: bool = True) -> Reader:
-        """What reads ids and gives the logits of the next one; a model with a cache overrides it."""
+        """Return an object that reads ids and returns the logits of the next id.
+
+        Models with a cache override this method.
+
+        Args:
+            use_cache: Keep the keys and values of earlier tokens.
+
+        Examples:
+            ```python
+            logits_V = model.new_reader().read([1, 2, 3])
+            ```
+        """
         return WindowReader(self)
 
     def new_row_reader(
         self, *, use_cache: bool, max_rows: int | None, num_rows: int, longest: int, use_graphs: bool
     ) -> RowReader:
-        """What reads the ids of several texts at once; here one text after the other, by `new_reader`.
+        """Return an object that reads the ids of several texts at once. This default reads one text after another.
 
-        max_rows: the most at once; None: what memory allows, for `num_rows` texts of at most `longest` tokens each.
-        use_graphs: a GPU may record its work once and repeat it: the weights stay where they are.
+        Args:
+            use_cache: Keep the keys and values of earlier tokens.
+            max_rows: Maximum number of texts at once. None: as many as fit into memory.
+            num_rows: Number of texts in all.
+            longest: Maximum tokens per text.
+            use_graphs: Allow CUDA graphs, which need weights that stay at their addresses.
+
+        Examples:
+            ```python
+            reader = model.new_row_reader(use_cache=True, max_rows=None, num_rows=8, longest=256, use_graphs=False)
+            ```
         """
         return OneByOne(self, use_cache=use_cache)
 
     def use_bfloat16(self) -> None:
-        """Write text in bfloat16 from now on: matrix products only, so that it is safe for any model."""
+        """Generate text in bfloat16 from now on. Only matrix products use it, so it is safe for any model.
+
+        Examples:
+            ```python
+            model.use_bfloat16()
+            ```
+        """
         kind = next(self.parameters()).device.type
         for name in ("forward", "write"):
             setattr(self, name, torch.autocast(kind, torch.bfloat16)(getattr(self, name)))
@@ -190,15 +308,43 @@ class Model(nn.Module):
     # Other libraries
 
     def exported(self, format: str, *, vocab_size: int) -> ForeignModel:
-        """The model in the words of a library that reads `format`, one of `EXPORTS`, with `vocab_size` tokens."""
+        """Return the model in the format of another library.
+
+        Args:
+            format: One of `EXPORTS`.
+            vocab_size: Number of tokens of the tokenizer.
+
+        Raises:
+            OptionError: The model cannot be exported in this format.
+
+        Examples:
+            ```python
+            foreign = model.exported("huggingface", vocab_size=tokenizer.vocab_size)
+            ```
+        """
         raise OptionError(
             f"model={self.config.name!r} cannot be exported: {type(self).__name__} has no exported(format, vocab_size)."
         )
 
     @classmethod
     def weights_of_huggingface(cls, config: Any, tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
-        """The weights of a model with this config from those of transformers; `CheckpointError` if they do not fit.
+        """Return the weights of a model with this config, converted from those of a transformers model.
 
-        source: the path they were read from. The tensors may have no data: then only their shapes matter.
+        Args:
+            config: Config of the new model.
+            tensors: Weights of the transformers model. Tensors without data are allowed; then only their shapes are
+                checked.
+            source: Path of the weights, for messages.
+
+        Raises:
+            OptionError: This model cannot start from a transformers model.
+            CheckpointError: The weights do not fit the config.
+
+        Examples:
+            ```python
+            state = gm.lm.GPT.weights_of_huggingface(config, tensors, "llama/model.safetensors")
+            ```
         """
-        raise OptionError(f"model={config.name!r} cannot start from a model of transformers, such as {source}.")
+        raise OptionError(
+            f"model={config.name!r} cannot start from a transformers model ({source}). Pass the folder of a run."
+        )

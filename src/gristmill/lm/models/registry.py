@@ -1,9 +1,9 @@
-"""The registry of models: a name, the options of the model, and the network made from them.
+"""The registry of models: for each name, the config class of the model and its network class.
 
     @gm.lm.register_model("mine", config=MyConfig)
     class MyModel(gm.lm.Model): ...
 
-The built-in models are entries like any other. Their networks need torch, and are imported when one is built.
+The built-in models are ordinary entries. Their networks need torch and are imported when a model is built.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Network = TypeVar("Network", bound="type[Any]")
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
-# What the records of every run have: a statistic of a model cannot have such a name.
+# Keys in the records of every run. The statistics of a model cannot use these names.
 RECORDED = frozenset(
     {
         *("kind", "step", "loss", "lr", "grad_norm", "grad_norm_max", "padding", "tokens", "tokens_per_second", "mfu"),
@@ -44,13 +44,15 @@ RECORDED = frozenset(
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """A model that can be trained."""
+    """A registered model."""
 
     config: type[ModelConfig]
-    network: type[Model] | str  # a class, or "module:Class" of one that is imported when it is needed
+    """Class of the options."""
+    network: type[Model] | str
+    """Class of the network, or "module:Class", imported on first use."""
 
     def network_class(self) -> type[Model]:
-        """The class of the network."""
+        """Return the class of the network."""
         if isinstance(self.network, str):
             module, _, name = self.network.partition(":")
             found: type[Model] = getattr(importlib.import_module(module), name)
@@ -60,16 +62,33 @@ class ModelEntry:
 
 _entries: dict[str, ModelEntry] = {}
 MODELS: Mapping[str, ModelEntry] = MappingProxyType(_entries)
-"""The models that can be trained, by name."""
+"""The registered models by name, a read-only mapping."""
 
 
 def register_model(name: str, *, config: type[ModelConfig], overwrite: bool = False) -> Callable[[Network], Network]:
-    """Make a model known as `name`: a decorator for its network, a `Model` that is built from a `config`.
+    """Return a class decorator that registers a network under `name`.
 
-    config: the dataclass of its options, which inherits from `WindowModelConfig` or `DocumentModelConfig`. Each option
-        needs a default that JSON can hold: a number, text, True, False or None.
-    overwrite: replace another model of this name. A class that is defined again, as when the cell of a notebook runs
-        twice, needs no permission; the built-in names cannot be replaced.
+    The network inherits from `Model` and is built from a `config`. Defining the same class again, for example by
+    running a notebook cell twice, replaces it without `overwrite`. Built-in names cannot be replaced.
+
+    Args:
+        name: Name of the model, of lowercase letters, digits, '-' and '_'.
+        config: Dataclass of its options, which inherits from `WindowModelConfig` or `DocumentModelConfig`. Each option
+            needs a default that JSON can store: a number, text, True, False or None.
+        overwrite: Replace another model of this name.
+
+    Raises:
+        OptionError: The name is taken or not allowed, an option has no such default, or the class is no usable network.
+
+    Examples:
+        ```python
+        @gm.lm.register_model("mine", config=MyConfig)
+        class MyModel(gm.lm.Model):
+            def forward(self, tokens_BT): ...
+
+
+        gm.lm.train("shards/", out="run/", model="mine")
+        ```
     """
     _check_entry(name, config)
 
@@ -77,8 +96,8 @@ def register_model(name: str, *, config: type[ModelConfig], overwrite: bool = Fa
         _check_network(name, config, network)
         if name in _entries and not overwrite and not _is_same_class(_entries[name].network, network):
             raise OptionError(
-                f"register_model({name!r}): there is another model of this name. Choose another one, or pass "
-                f"overwrite=True to replace it."
+                f"register_model({name!r}): another model has this name. Choose another name, or pass overwrite=True "
+                f"to replace it."
             )
         config.name = name
         _entries[name] = ModelEntry(config, network)
@@ -93,24 +112,26 @@ def _is_same_class(one: Any, other: type) -> bool:
 
 def _check_entry(name: str, config: type[ModelConfig]) -> None:
     if not _NAME.fullmatch(name):
-        raise OptionError(f"register_model({name!r}): pass a name of lowercase letters, digits, '-' and '_'.")
+        raise OptionError(
+            f"register_model({name!r}): the name is not allowed. Use lowercase letters, digits, '-' and '_'."
+        )
     if name in BUILT_IN:
-        raise OptionError(f"register_model({name!r}): the name is taken by a built-in model. Pass another one.")
+        raise OptionError(f"register_model({name!r}): a built-in model has this name. Choose another name.")
     if not (isinstance(config, type) and issubclass(config, WindowModelConfig | DocumentModelConfig)):
         raise OptionError(
             f"register_model({name!r}): config must be a dataclass that inherits from gm.lm.WindowModelConfig (windows "
             f"of tokens) or gm.lm.DocumentModelConfig (whole documents)."
         )
-    if config.__dict__.get("name", name) != name:  # its own, not that of a config it inherits from
+    if config.__dict__.get("name", name) != name:  # its own name, not an inherited one
         raise OptionError(
-            f"register_model({name!r}): {config.__name__} is the config of {config.name!r} already. Inherit from it "
+            f"register_model({name!r}): {config.__name__} is already the config of {config.name!r}. Inherit from it "
             f"and register the new class."
         )
     _check_options(name, config)
 
 
 def _check_options(name: str, config: type[ModelConfig]) -> None:
-    """Refuse options that would get lost, or that config.json cannot hold."""
+    """Raise `OptionError` for options that would be ignored, or that config.json cannot store."""
     if inspect.get_annotations(config) and "__dataclass_params__" not in vars(config):
         raise OptionError(
             f"register_model({name!r}): {config.__name__} is not a dataclass itself, so its options would be ignored. "
@@ -120,15 +141,15 @@ def _check_options(name: str, config: type[ModelConfig]) -> None:
         if field.default is dataclasses.MISSING or not isinstance(field.default, int | float | str | None):
             raise OptionError(
                 f"register_model({name!r}): the option {option!r} of {config.__name__} has no default that config.json "
-                f"can hold. Give it a number, text, True, False or None."
+                f"can store. Give it a number, text, True, False or None."
             )
     _check_statistics(name, config)
     taken = {preset: other for other in _entries if other != name for preset in _entries[other].config.PRESETS}
     for preset in vars(config).get("PRESETS", {}):
         if preset in taken:
             raise OptionError(
-                f"register_model({name!r}): the preset {preset!r} is one of model={taken[preset]!r}. Choose another "
-                f"name for it."
+                f"register_model({name!r}): model={taken[preset]!r} already has a preset {preset!r}. Choose another "
+                f"name for the preset."
             )
 
 
@@ -136,7 +157,7 @@ def _check_statistics(name: str, config: type[ModelConfig]) -> None:
     for statistic, average in config.STATISTICS.items():
         if statistic in RECORDED:
             raise OptionError(
-                f"register_model({name!r}): the statistic {statistic!r} of {config.__name__} has the name of something "
+                f"register_model({name!r}): the statistic {statistic!r} of {config.__name__} has the name of a value "
                 f"that every run records. Choose another name."
             )
         if average not in get_args(Averaging):
@@ -147,7 +168,7 @@ def _check_statistics(name: str, config: type[ModelConfig]) -> None:
 
 
 def _check_network(name: str, config: type[ModelConfig], network: type[Any]) -> None:
-    from gristmill.lm.models.model import Model  # it needs torch, as every network does
+    from gristmill.lm.models.model import Model  # needs torch, as every network does
 
     if not (isinstance(network, type) and issubclass(network, Model)):
         raise OptionError(
@@ -163,25 +184,27 @@ def _check_network(name: str, config: type[ModelConfig], network: type[Any]) -> 
         )
     if issubclass(config, DocumentModelConfig):
         raise OptionError(
-            f"register_model({name!r}): {network.__name__} has no loss, and a batch of documents has the same tokens "
-            f"as inputs and as targets: the usual loss would reward copying them. Add loss(batch, schedule), or "
-            f"inherit the config from gm.lm.WindowModelConfig."
+            f"register_model({name!r}): {network.__name__} has no loss(batch, schedule). Batches of documents have "
+            f"the same tokens as inputs and targets, so the default loss would reward copying. Add a loss, or inherit "
+            f"the config from gm.lm.WindowModelConfig."
         )
 
 
 def find_model(name: str) -> ModelEntry:
-    """The entry of a model; `OptionError` names those there are."""
+    """Return the entry of a model; the `OptionError` for an unknown name lists the known names."""
     if name not in _entries:
         raise OptionError(
-            f"model={name!r} is not known.{nearest(str(name), _entries)} Pass one of "
-            f"{', '.join(map(repr, _entries))}. A model of your own is known once the file that registers it was "
-            f"imported: plugin='my_model.py'."
+            f"model={name!r} is not known.{nearest(str(name), _entries)} Pass one of {', '.join(map(repr, _entries))}. "
+            f"To use your own model, import the file that registers it: plugin='my_model.py'."
         )
     return _entries[name]
 
 
 def build_model(config: ModelConfig, *, seed: int = 0) -> Model:
-    """The network that a config describes, with random weights drawn from `seed`. Torch's generators are left alone."""
+    """Return the network of a config, with random weights drawn from `seed`.
+
+    Torch's global generators are unchanged.
+    """
     import torch
 
     with torch.random.fork_rng(devices=[]):

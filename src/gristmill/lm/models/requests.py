@@ -1,4 +1,4 @@
-"""TextRequest: what a model is asked to write. Imports no torch: the command line reads its types."""
+"""TextRequest: the prompts and options of text generation. Does not import torch, because the command line uses it."""
 
 from __future__ import annotations
 
@@ -19,22 +19,25 @@ PrecisionOfText: TypeAlias = Literal["auto", "bf16", "32"]
 
 @dataclass(frozen=True, kw_only=True)
 class TextRequest:
-    """A model fills in its own defaults for None, and refuses with `OptionError` what it cannot do."""
+    """The prompts and options of text generation.
+
+    A model fills in its defaults for None, and raises `OptionError` for options it does not support.
+    """
 
     prompt: str = ""
-    prompts: tuple[str, ...] = ()  # several, in the place of `prompt`
-    reconstruct: str | None = None  # give back this text from its latent
-    between: tuple[str, str] | None = None  # the texts on the way from one to the other
-    num_texts: int | None = None  # of each prompt
-    max_tokens: int | None = None  # in each text
+    prompts: tuple[str, ...] = ()  # several, instead of `prompt`
+    reconstruct: str | None = None  # a text to reconstruct from its latent
+    between: tuple[str, str] | None = None  # two texts to interpolate between
+    num_texts: int | None = None  # per prompt
+    max_tokens: int | None = None  # per text
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
     seed: int | None = None
-    stop: tuple[str, ...] = ()  # a text ends before the first of these
-    batch_size: int | None = None  # texts that are written at once
+    stop: tuple[str, ...] = ()  # a text ends before the first of these strings
+    batch_size: int | None = None  # texts generated at once
     use_cache: bool = True
-    chat: ChatTemplate | None = None  # prompts are messages of a user, and texts the responses
+    chat: ChatTemplate | None = None  # treat prompts as user messages, and generate responses
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stop", check_stop(self.stop))

@@ -1,10 +1,10 @@
-"""Many texts at once: the rows of a batch, each with its own prompt, length and seed, and the loop that they share.
+"""Generation of many texts at once: the rows of a batch, each with its own prompt, length and seed, and their loop.
 
-A row that ends makes room for one that waits. On a GPU the host never waits for a token: ids are chosen on the device
-and fetched some steps later, so a row may be computed a few tokens too far; those are never seen. Which rows are in a
-batch changes what a row writes by no more than rounding: its random numbers are drawn for it alone.
+A row that ends makes room for a waiting one. On a GPU the host never waits for a token: ids are chosen on the device
+and fetched some steps later. So a row may be computed a few tokens past its end; those tokens are discarded. Other rows
+of the batch change the text of a row by rounding at most, because its random numbers are drawn separately.
 
-Shapes: B rows that are being written, N rows that begin, V tokens of the vocabulary.
+Shapes: B active rows, N new rows, V vocabulary size.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Choice", "OneByOne", "Row", "RowReader", "write_rows"]
 
-# The steps of a GPU between two looks at its ids. More of them would only compute rows further past their end.
+# Steps that a GPU runs before its ids are fetched. More steps would only compute rows further past their end.
 STEPS_AHEAD = 16
 
 
 @dataclass(frozen=True)
 class Choice:
-    """How the next token is chosen; `OptionError` for what makes no sense."""
+    """The options for choosing the next token; `OptionError` if one is out of range."""
 
     temperature: float
     top_k: int | None
@@ -41,49 +41,49 @@ class Choice:
         check_sampling(self.temperature, self.top_k, self.top_p)
 
     def ids(self, logits_NV: Tensor, draws_N: Tensor) -> Tensor:
-        """The id that each draw chooses from its row of logits."""
+        """Return the id that each draw selects from its row of logits."""
         return chosen_by(logits_NV, draws_N, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
 
 
 @dataclass(eq=False)
 class Row:
-    """One text: what it follows, its random numbers, and how many tokens it may still have."""
+    """One text: its prompt, its random generator, and the number of tokens it may still have."""
 
     prompt_ids: list[int]
     dice: torch.Generator
     num_left: int
-    is_open: bool = True  # False: nothing more of it is wanted
-    num_ahead: int = 0  # tokens that are computed, or will be, and were not looked at
-    number: int = 0  # among the texts that are written together
+    is_open: bool = True  # False: no more tokens are needed
+    num_ahead: int = 0  # tokens computed or scheduled, but not fetched yet
+    number: int = 0  # among the texts generated together
 
     @property
     def wants_more(self) -> bool:
-        """Whether there is something to compute for it."""
+        """Whether more tokens of it must be computed."""
         return self.is_open and self.num_ahead < self.num_left
 
 
 class RowReader(Protocol):
-    """Reads the ids of several rows at once, and gives the logits of the next ids."""
+    """Reads the ids of several rows at once, and returns the logits of the next ids."""
 
-    device: torch.device  # where its logits are
-    max_rows: int  # it takes no more at once
-    runs_ahead: bool  # its results are on a device that works while the host does something else
+    device: torch.device  # device of its logits
+    max_rows: int  # maximum number of rows at once
+    runs_ahead: bool  # whether its device works asynchronously
 
     def start(self, windows: Sequence[list[int]]) -> Tensor:
-        """New rows after those there are; the logits after each window: N x V."""
+        """Append new rows; return the logits after each window: N x V."""
 
     def step(self, ids_B: Tensor, draws_B: Tensor, choice: Choice) -> Tensor:
-        """Read one more id of each row; the ids that the draws choose after them."""
+        """Read one more id per row; return the ids that the draws select after them."""
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Only these rows stay, in this order. Row i of them was at i or later."""
+        """Keep only these rows, in this order. Row i of them was at i or later."""
 
     def close(self) -> None:
-        """The rows are not needed any more."""
+        """Release the rows."""
 
 
 class OneByOne:
-    """Rows of any model: one at a time, by its own reader."""
+    """Rows of any model, computed one at a time with its own reader."""
 
     device = torch.device("cpu")
     max_rows = 1
@@ -94,34 +94,34 @@ class OneByOne:
         self._readers: list[Reader] = []
 
     def start(self, windows: Sequence[list[int]]) -> Tensor:
-        """A reader for each row."""
+        """Create a reader per row."""
         new = [self._model.new_reader(use_cache=self._use_cache) for _ in windows]
         self._readers += new
         return torch.stack([reader.read(window) for reader, window in zip(new, windows, strict=True)])
 
     def step(self, ids_B: Tensor, draws_B: Tensor, choice: Choice) -> Tensor:
-        """Each row by itself."""
+        """Step each row separately."""
         logits = [reader.read([id]) for reader, id in zip(self._readers, ids_B.tolist(), strict=True)]
         return choice.ids(torch.stack(logits), draws_B)
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Only these stay."""
+        """Keep only these rows."""
         self._readers = [self._readers[row] for row in rows]
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing."""
 
 
 def write_rows(
     reader: RowReader, rows: Iterable[Row], choice: Choice, *, stop_id: int | None = None
 ) -> Iterator[tuple[Row, int]]:
-    """(row, id) as ids are known; set `row.is_open` to False to end a row. Rows end at `stop_id`, which is not given.
+    """Yield (row, id) as ids become known. Set `row.is_open` to False to end a row. Rows end before `stop_id`.
 
-    A row is taken from `rows` when there is room for it: an iterator may make it then.
+    A row is taken from `rows` when there is room for it, so an iterator may create it then.
     `NotFiniteError` if the logits of an open row are not finite.
     """
     loop = _Loop(reader, rows, choice)
-    depth = 1 if reader.runs_ahead else 0  # chunks of steps that are computed while the host looks at others
+    depth = 1 if reader.runs_ahead else 0  # chunks of steps computed while the host processes others
     try:
         while True:
             loop.advance()
@@ -134,7 +134,7 @@ def write_rows(
 
 
 def _seen(rows: list[Row], table: list[list[int]], stop_id: int | None) -> Iterator[tuple[Row, int]]:
-    """What rows have not ended yet, step by step."""
+    """Yield the ids of rows that have not ended, step by step."""
     for ids in table:
         for row, id in zip(rows, ids, strict=True):
             row.num_ahead -= 1
@@ -149,7 +149,7 @@ def _seen(rows: list[Row], table: list[list[int]], stop_id: int | None) -> Itera
 
 
 class _Chunk:
-    """The ids of some steps, on their way to main memory."""
+    """The ids of some steps, being copied to main memory."""
 
     def __init__(self, rows: list[Row], steps: list[Tensor]) -> None:
         self._rows = rows
@@ -164,31 +164,31 @@ class _Chunk:
         self._arrived.record(torch.cuda.current_stream(ids_TB.device))
 
     def fetched(self) -> tuple[list[Row], list[list[int]]]:
-        """The rows, and a list of their ids for each step."""
+        """Return the rows, and a list of their ids per step."""
         if self._arrived is not None:
             self._arrived.synchronize()
         return self._rows, self._ids_TB.tolist()
 
 
 class _Loop:
-    """The rows that are being written, those that wait, and the ids that nobody has looked at yet."""
+    """The active rows, the waiting rows, and the ids that were not fetched yet."""
 
     def __init__(self, reader: RowReader, rows: Iterable[Row], choice: Choice) -> None:
         self._reader, self._choice = reader, choice
         self._waiting = iter(rows)
-        self._next = next(self._waiting, None)  # the first of those that wait
+        self._next = next(self._waiting, None)  # the first waiting row
         self._rows: list[Row] = []
-        self._ids_B = torch.empty(0, dtype=torch.long)  # chosen, and not read yet
+        self._ids_B = torch.empty(0, dtype=torch.long)  # chosen, but not read by the model yet
         self.unseen: deque[_Chunk] = deque()
 
     @property
     def has_more(self) -> bool:
-        """Whether something is left to compute."""
+        """Whether anything is left to compute."""
         return any(row.wants_more for row in self._rows) or self._first_waiting() is not None
 
     @torch.no_grad()
     def advance(self) -> None:
-        """Let rows begin that have room, or else compute the next tokens of all."""
+        """Start rows for which there is room, or else compute the next tokens of all rows."""
         self._retire()
         new: list[Row] = []
         while len(self._rows) + len(new) < self._reader.max_rows and (row := self._first_waiting()) is not None:
@@ -200,13 +200,13 @@ class _Loop:
             self._compute()
 
     def _first_waiting(self) -> Row | None:
-        """The first waiting row that is still wanted; those before it are dropped."""
+        """Return the first waiting row that is still needed; drop those before it."""
         while self._next is not None and not self._next.wants_more:
             self._next = next(self._waiting, None)
         return self._next
 
     def _retire(self) -> None:
-        """Close the gaps of rows that are done with rows from the end."""
+        """Remove finished rows, and fill the gaps with rows from the end."""
         kept = [place for place, row in enumerate(self._rows) if row.wants_more]
         if len(kept) == len(self._rows):
             return
@@ -228,7 +228,7 @@ class _Loop:
         draws_TB = self._draws(self._rows, min(STEPS_AHEAD, most) if self._reader.runs_ahead else 1)
         steps = []
         for draws_B in draws_TB:
-            # What runs ahead may have chosen no token in a row, which is an error only when somebody looks at it.
+            # An id of -1 means that no token could be chosen. It becomes an error only if the id is fetched.
             ids_B = self._ids_B.clamp(min=0) if self._reader.runs_ahead else self._ids_B
             self._ids_B = self._reader.step(ids_B, draws_B, self._choice)
             steps.append(self._ids_B)
@@ -240,11 +240,11 @@ class _Loop:
         self.unseen.append(_Chunk(rows, steps))
 
     def _draws(self, rows: Sequence[Row], num_steps: int) -> Tensor:
-        """Numbers for each step and row, from the dice of the row: they depend on nothing but its seed."""
+        """Return random numbers per step and row, from the generator of the row, so they depend on its seed only."""
         device = self._reader.device
         if self._choice.temperature == 0:
             return torch.zeros(num_steps, len(rows), device=device)
         drawn = [draw(row.dice, (num_steps,)) for row in rows]
         draws_TN = torch.stack(drawn, dim=1) if len(drawn) > 1 else drawn[0][:, None]
-        # Pinned, the copy does not wait for the device.
+        # A copy from pinned memory does not wait for the device.
         return draws_TN.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else draws_TN

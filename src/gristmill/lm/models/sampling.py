@@ -1,6 +1,6 @@
-"""Which token comes next: probabilities from logits, and a choice among them.
+"""The choice of the next token: probabilities from logits, and sampling.
 
-Shapes: V tokens of the vocabulary; `...` stands for any dimensions before, such as sequences.
+Shapes: V vocabulary size; `...` means any leading dimensions, such as sequences.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ __all__ = ["check_chosen", "check_sampling", "chosen", "chosen_by", "draw", "new
 
 LOW_BITS = 0xFFFF_FFFF
 NOT_FINITE = (
-    "the model gives logits that are not finite, so no token can be chosen: its weights are not finite, or are so "
-    "large that they overflow. Use another checkpoint, such as which='latest' or an earlier step."
+    "the logits of the model are not finite, so no token can be chosen. Its weights are not finite, or so large that "
+    "they overflow. Use another checkpoint, such as which='latest' or an earlier step."
 )
 
 
 def chosen(
     logits_V: Tensor, dice: torch.Generator, *, temperature: float = 1.0, top_k: int | None, top_p: float | None
 ) -> Tensor:
-    """An id for each row of logits, in main memory. `NotFiniteError` for logits that no token can be chosen by."""
+    """Return an id for each row of logits, on the CPU. `NotFiniteError` if a row of logits is not finite."""
     draws = torch.empty(logits_V.shape[:-1]) if temperature == 0 else draw(dice, logits_V.shape[:-1])
     ids = chosen_by(logits_V, draws, temperature=temperature, top_k=top_k, top_p=top_p).cpu()
     check_chosen(int(ids.min()) if ids.numel() else 0)
@@ -35,18 +35,19 @@ def chosen(
 
 
 def draw(dice: torch.Generator, shape: Sequence[int]) -> Tensor:
-    """Uniform numbers in float64, in main memory: from 0 on, and so far below 1 that no product with them rounds up."""
+    """Return uniform float64 numbers on the CPU, from 0 to so far below 1 that no product with them rounds up."""
     return torch.rand(*shape, generator=dice, dtype=torch.float64) * (1 - 2**-32)
 
 
 def chosen_by(
     logits_V: Tensor, draws: Tensor, *, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None
 ) -> Tensor:
-    """The id that each uniform number of `draws` chooses from its row of logits, by inversion of the CDF in id order.
+    """Return the id that each uniform number of `draws` selects from its row of logits.
 
-    Nothing waits for the device, so a wrong row is not an error here: it gets the id -1 (`check_chosen`). The
-    probabilities are those of `token_probabilities`, which sorts the vocabulary; here `top_k` finds the k likeliest
-    without a sort. The result is on the device of the logits, but for devices without float64: in main memory.
+    Inverts the CDF in id order. Does not wait for the device, so an invalid row is no error here; its id is -1 (see
+    `check_chosen`). The probabilities are those of `token_probabilities`, which sorts the vocabulary; here `top_k`
+    finds the k most likely tokens without a sort. The result is on the device of the logits, or on the CPU for devices
+    without float64.
 
     >>> logits_V = torch.tensor([0.5, 0.3, 0.2]).log()
     >>> [int(chosen_by(logits_V, torch.tensor(share))) for share in (0.0, 0.49, 0.51, 0.79, 0.81)]
@@ -72,7 +73,7 @@ def check_chosen(smallest: int) -> None:
 
 
 def _cut(logits_V: Tensor, weights_V: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
-    """The weights with those that `top_k` and `top_p` leave out set to 0."""
+    """Return the weights, with 0 for tokens that `top_k` and `top_p` exclude."""
     num_tokens = logits_V.shape[-1]
     keys_V = _keys(logits_V)
     if top_k is not None and top_k < num_tokens:
@@ -91,11 +92,11 @@ def _cut(logits_V: Tensor, weights_V: Tensor, top_k: int | None, top_p: float | 
 
 
 def _keys(logits_V: Tensor) -> Tensor:
-    """A number for each token, greater for likelier ones and, of equal ones, for smaller ids: no two are equal.
+    """Return a distinct number per token, larger for likelier tokens and, among equally likely ones, for smaller ids.
 
-    The upper half is the bits of the logit, in an order that integers have too; the lower half is made of the id.
+    The upper half has the bits of the logit, in an order that integers preserve; the lower half is derived from the id.
     """
-    bits_V = (logits_V + 0.0).view(torch.int32).long()  # + 0.0: of the two zeros, the positive one
+    bits_V = (logits_V + 0.0).view(torch.int32).long()  # + 0.0 turns -0.0 into 0.0
     ordered_V = torch.where(bits_V < 0, bits_V ^ 0x7FFF_FFFF, bits_V)
     return (ordered_V << 32) | (LOW_BITS - torch.arange(logits_V.shape[-1], device=logits_V.device))
 
@@ -103,12 +104,13 @@ def _keys(logits_V: Tensor) -> Tensor:
 def token_probabilities(
     logits_V: Tensor, *, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None
 ) -> Tensor:
-    """The probability of each token to be chosen: softmax(logits / temperature), cut by `top_k`, then by `top_p`.
+    """Return the probability of each token: softmax(logits / temperature), restricted by `top_k`, then by `top_p`.
 
-    This is the definition; `chosen_by` draws from it without computing it.
+    This is the definition; `chosen_by` samples from it without computing it.
 
-    top_k keeps the k likeliest, of equal ones those with smaller ids; top_p keeps of what is left the fewest, likeliest
-    first, that have probability p together. What is kept is scaled to 1. Logits may have dimensions before the last.
+    top_k keeps the k most likely tokens, and among equally likely ones those with smaller ids. top_p then keeps the
+    fewest of the remaining tokens, most likely first, with a total probability of at least p. The result is scaled to
+    sum 1. Logits may have leading dimensions.
 
     >>> logits_V = torch.tensor([0.5, 0.3, 0.2]).log()
     >>> token_probabilities(logits_V, top_p=0.6).round(decimals=4).tolist()
@@ -125,45 +127,47 @@ def token_probabilities(
     if top_k is not None:
         likeliest_V[..., top_k:] = 0
     if top_p is not None:
-        before_V = likeliest_V.cumsum(-1) - likeliest_V  # the probability of all that are likelier
+        before_V = likeliest_V.cumsum(-1) - likeliest_V  # total probability of all likelier tokens
         likeliest_V[before_V >= top_p * likeliest_V.sum(-1, keepdim=True)] = 0
     kept_V = torch.zeros_like(probabilities_V).scatter(-1, ids_V, likeliest_V)
     return (kept_V / kept_V.sum(-1, keepdim=True)).float()
 
 
 def _check_logits(logits_V: Tensor) -> None:
-    """Raise `NotFiniteError` for logits that no token can be chosen by. Single ones may be -inf: never chosen."""
+    """Raise `NotFiniteError` for invalid logits. Single logits may be -inf: those tokens are never chosen."""
     if not bool(torch.isfinite(logits_V.amax(-1)).all()):
         raise NotFiniteError(NOT_FINITE)
 
 
 def _scaled(logits_V: Tensor, temperature: float) -> Tensor:
-    """(logits - their maximum) / temperature; in float64 and in this order, a tiny temperature gives no NaN."""
+    """Return (logits - maximum) / temperature. In float64 and in this order, a tiny temperature gives no NaN."""
     logits = logits_V.double()
     return (logits - logits.amax(-1, keepdim=True)) / temperature
 
 
 def check_sampling(temperature: float, top_k: int | None, top_p: float | None) -> None:
-    """Raise `OptionError` for a choice of tokens that makes no sense."""
+    """Raise `OptionError` for sampling options that are out of range."""
     for name, value in (("temperature", temperature), ("top_p", top_p)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Real)):
             raise OptionError(f"{name}={value!r} is a {type(value).__name__}. Pass a number.")
     if not 0 <= temperature < math.inf:
-        raise OptionError(f"temperature={temperature} is out of range. Pass 0 for the likeliest token, or more.")
+        raise OptionError(
+            f"temperature={temperature} is out of range. Pass temperature >= 0; 0 picks the most likely token."
+        )
     if top_k is not None and check_whole_number("top_k", top_k) < 1:
-        raise OptionError(f"top_k={top_k} leaves no token to choose. Pass top_k >= 1, or leave it out.")
+        raise OptionError(f"top_k={top_k} leaves no token to choose from. Pass top_k >= 1, or leave it out.")
     if top_p is not None and not 0 < top_p <= 1:
         raise OptionError(f"top_p={top_p} is out of range. Pass 0 < top_p <= 1, or leave it out.")
 
 
 def new_dice(seed: int | None) -> torch.Generator:
-    """A generator of its own: torch's are left alone. The same numbers for a seed each time; others for None."""
+    """Return a new generator, independent of torch's global ones; with a fresh random seed if `seed` is None."""
     dice = torch.Generator()
     if seed is None:
         dice.seed()
         return dice
     if not 0 <= check_whole_number("seed", seed) < 2**63:
         raise OptionError(
-            f"seed={seed} is out of range. Pass 0 <= seed < 2**63, or leave it out for another text each time."
+            f"seed={seed} is out of range. Pass 0 <= seed < 2**63, or leave it out for a different text each time."
         )
     return dice.manual_seed(seed)

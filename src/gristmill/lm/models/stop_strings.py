@@ -1,4 +1,4 @@
-"""StopSearch: where a text ends that comes in parts, and which part of it may be shown already."""
+"""StopSearch: finds stop strings in a text that arrives in parts, and holds back text that may belong to one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["StopSearch", "check_stop"]
 
 
 def check_stop(stop: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The stop strings as a tuple; `OptionError` for an empty one, which every text begins with.
+    """Return the stop strings as a tuple; `OptionError` for an empty string, which would end every text at its start.
 
     >>> check_stop("###"), check_stop(["a", "b"]), check_stop(None)
     (('###',), ('a', 'b'), ())
@@ -20,15 +20,17 @@ def check_stop(stop: str | Sequence[str] | None) -> tuple[str, ...]:
         if not isinstance(string, str):
             raise OptionError(f"stop={string!r} is a {type(string).__name__}. Pass a str, or a list of them.")
         if not string:
-            raise OptionError("stop='' is empty, and would end every text. Pass at least a character, or leave it out.")
+            raise OptionError(
+                "stop='' is empty and would end every text. Pass at least one character, or leave it out."
+            )
     return strings
 
 
 class StopSearch:
-    """Finds the first stop string of a text, whatever the parts it comes in.
+    """Finds the first stop string of a text that arrives in parts.
 
-    The first is the one that ends first; of several that end there, the longest. What could still become a stop
-    string is held back.
+    The first stop string is the one that ends first; of several that end there, the longest. Text that could still
+    become a stop string is held back.
 
     >>> search = StopSearch(["END"])
     >>> search.push("the E"), search.push("N"), search.push("T"), search.push("ENDing"), search.is_over
@@ -41,7 +43,7 @@ class StopSearch:
         self.is_over = False
 
     def push(self, text: str) -> str:
-        """The text that is certain with this part; after a stop string, nothing more."""
+        """Return the text that is final with this part; after a stop string, nothing more."""
         if not self._stop or self.is_over:
             return "" if self.is_over else text
         text = self._held + text
@@ -52,16 +54,16 @@ class StopSearch:
         return text[:certain]
 
     def whole(self, text: str) -> str:
-        """A text that is there as a whole, up to its first stop string."""
+        """Return a complete text up to its first stop string."""
         return self.push(text) + self.finish()
 
     def finish(self) -> str:
-        """What was held back, at the end of a text without a stop string."""
+        """Return the held-back text at the end of a text without a stop string."""
         rest, self._held = self._held, ""
         return rest
 
     def _num_held(self, text: str) -> int:
-        """The length of the longest end of `text` that a stop string begins with."""
+        """Return the length of the longest suffix of `text` that is a prefix of a stop string."""
         longest = min(len(text), max(map(len, self._stop)) - 1)
         return next((length for length in range(longest, 0, -1) if self._begins_with(text[-length:])), 0)
 

@@ -1,6 +1,7 @@
-"""Advice: what is wrong with a run, and which options help, in the order that helps most.
+"""Advice: problems of a run and the options that help, most helpful first.
 
-Each function looks at one trouble; `advice` asks them all. A new one is a function here and its line in `TROUBLES`.
+Each function checks for one problem, and `advice` calls them all. To add one, write a function and list it in
+`TROUBLES`.
 """
 
 from __future__ import annotations
@@ -24,41 +25,41 @@ PADDING_LIMIT = 0.20
 
 @dataclass(frozen=True)
 class Situation:
-    """What advice depends on."""
+    """Input of the checks."""
 
     reading: Reading
     device: torch.device
     config: TrainConfig
-    num_workers: int | None = None  # processes that prepare batches; None: a thread does
+    num_workers: int | None = None  # processes that prepare batches; None if a thread does
 
 
 def advice(situation: Situation) -> dict[str, str]:
-    """What is wrong with the speed of the run and which options help, by the name of the trouble; {} if nothing is."""
+    """Return messages about problems with the speed of the run, by the name of the problem."""
     found = {name: look(situation) for name, look in TROUBLES.items()}
     return {name: message for name, message in found.items() if message is not None}
 
 
 def slow_data(situation: Situation) -> str | None:
-    """The model waits for batches."""
+    """Return advice if the model waits for batches."""
     reading, config, num_workers = situation.reading, situation.config, situation.num_workers
     if reading.data_wait <= DATA_WAIT_LIMIT:
         return None
-    said = f"{reading.data_wait:.0%} of the time is spent waiting for data."
+    problem = f"{reading.data_wait:.0%} of the time is spent waiting for data."
     is_unpinned = situation.device.type == "cuda" and not getattr(config.model, "pin_memory", True)
     pinned = "pin_memory=True" if is_unpinned else None
     if num_workers is None:
         fewer = "document_mask=False" if getattr(config.model, "document_mask", False) else None
         shards = "the shards on a local disk"
-        return f"{said} {_in_order([shards, pinned, 'a larger batch_size', fewer])}"
+        return f"{problem} {_in_order([shards, pinned, 'a larger batch_size', fewer])}"
     num_cores = usable_cores()
     more_workers = f"num_workers={num_cores}" if num_workers < num_cores else None
     further_ahead = f"prefetch_factor={2 * getattr(config.model, 'prefetch_factor', 1)}"
     encoded = "token shards (made with encode_corpus()) instead of Parquet files"
-    return f"{said} {_in_order([more_workers, pinned, further_ahead, encoded])}"
+    return f"{problem} {_in_order([more_workers, pinned, further_ahead, encoded])}"
 
 
 def idle_device(situation: Situation) -> str | None:
-    """A GPU that gets its data in time, and still has little to do."""
+    """Return advice if a GPU receives its data in time but is poorly used."""
     reading, device, config = situation.reading, situation.device, situation.config
     if device.type != "cuda" or reading.data_wait > DATA_WAIT_LIMIT:
         return None
@@ -71,17 +72,16 @@ def idle_device(situation: Situation) -> str | None:
         _dynamic_padding(reading, config),
     ]
     return (
-        f"the device is busy for only {reading.mfu_matmul:.0%} of what a plain matrix product reaches on it. "
-        f"{_in_order(flags)}"
+        f"the device reaches only {reading.mfu_matmul:.0%} of the speed of a plain matrix product. {_in_order(flags)}"
     )
 
 
 def much_padding(situation: Situation) -> str | None:
-    """Much is computed on nothing."""
+    """Return advice if a large part of the computation is on padding."""
     reading, config = situation.reading, situation.config
     if reading.padding <= PADDING_LIMIT or (flag := _dynamic_padding(reading, config)) is None:
         return None
-    return f"{reading.padding:.0%} of what is computed on is padding. {_in_order([flag])}"
+    return f"{reading.padding:.0%} of the computed positions are padding. {_in_order([flag])}"
 
 
 TROUBLES: Mapping[str, Callable[[Situation], str | None]] = {
@@ -102,18 +102,18 @@ def _dynamic_padding(reading: Reading, config: TrainConfig) -> str | None:
 
 
 def _in_order(flags: list[str | None]) -> str:
-    """The flags as a sentence, the most helpful first."""
+    """Return the flags as a sentence, most helpful first."""
     there = [flag for flag in flags if flag is not None]
-    return f"What helps{', in this order' if len(there) > 1 else ''}: {', '.join(there)}."
+    return f"Try{', in this order' if len(there) > 1 else ''}: {', '.join(there)}."
 
 
 def out_of_memory(config: TrainConfig) -> str:
-    """What to say when the device has no memory left."""
+    """Return the message for a device that has run out of memory."""
     length = config.model.LENGTH
     flags = [
-        f"batch_size='auto', global_batch_size={config.global_batch_size} (finds what fits, the step stays the same)"
+        f"batch_size='auto', global_batch_size={config.global_batch_size} (the largest that fits, same global batch)"
         if config.global_batch_size
-        else "batch_size='auto' (finds what fits)",
+        else "batch_size='auto' (the largest that fits)",
         "a smaller batch_size with a larger gradient_accumulation_steps",
         "precision='bf16-mixed'" if config.precision == "32" else None,
         None if config.activation_checkpointing else "activation_checkpointing=True (layers are computed twice)",
@@ -128,14 +128,14 @@ def out_of_memory(config: TrainConfig) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that the device, or the machine, has no memory left."""
+    """Return whether an error means that the device or the machine is out of memory."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    said = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in said)
+    messages = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in messages)
 
 
 NOT_FINITE = (
-    "{what} step {step} is not a number. The run is stopped; {kept} What helps, in this order: a lower "
+    "{what} step {step} is NaN or infinite. The run is stopped. {kept} Try, in this order: a lower "
     "learning_rate, more warmup_steps, clip_norm=1, {precision}another seed."
 )

@@ -1,8 +1,8 @@
-"""batch_size="auto": the largest micro-batch that fits, found by measuring, with the global batch kept as it was asked.
+"""batch_size="auto": measure the largest micro-batch that fits in memory. The global batch does not change.
 
-Memory grows evenly with the sequences of a micro-batch, so two small steps show how many fit; that many are then tried.
-The trial has the whole model on each device, also where the run divides it (strategy="fsdp"): what this saves the run
-is then added to the memory that a step may take. A model that does not fit as a whole cannot be tried.
+Memory grows linearly with the size of a micro-batch, so two small steps predict the largest size, which is then tried.
+A trial has the whole model on each device, even if the run shards it (strategy="fsdp"). The memory that sharding saves
+is added to the limit of a trial. A model that does not fit on one device cannot be tried.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from gristmill.lm.training.losses import LossModule
 
 __all__ = ["divisors", "find_batch_size", "held_bytes", "largest_that_fits"]
 
-# What is left to fragments, libraries and the other buffers of a step.
+# Fraction of memory to use. The rest is for fragmentation, libraries and the other buffers of a step.
 USABLE_SHARE = 0.9
-# On a CPU memory is not what limits a step, caches are: more tokens at once are not faster.
+# On a CPU, caches limit the speed of a step, not memory: more tokens per micro-batch are not faster.
 CPU_TOKENS = 8192
 TRIAL_COPIES = 2  # weights and gradients
 RUN_COPIES = 4  # weights, gradients and two moments, each as large as the weights
@@ -37,9 +37,9 @@ def find_batch_size(
     autocast: Callable[[], AbstractContextManager[object]],
     num_parts: int = 1,
 ) -> int:
-    """The largest divisor of `per_device`, the sequences of a step on this device, that fits into its memory.
+    """Return the largest divisor of `per_device`, the sequences per step on this device, that fits in memory.
 
-    num_parts: devices that weights, gradients and moments are divided among.
+    num_parts: number of devices that weights, gradients and moments are sharded over.
     """
     sizes = divisors(per_device)
     if device.type != "cuda":
@@ -59,11 +59,11 @@ def find_batch_size(
             sizes, lambda size: _peak_bytes(step, size, model, device), usable, is_divided=is_divided
         )
     finally:
-        torch.cuda.reset_peak_memory_stats(device)  # the run reports its own peak, not that of a trial
+        torch.cuda.reset_peak_memory_stats(device)  # the run must not report the peak of a trial
 
 
 def divisors(number: int) -> list[int]:
-    """All of them, the smallest first.
+    """Return all divisors in ascending order.
 
     >>> divisors(12)
     [1, 2, 3, 4, 6, 12]
@@ -74,9 +74,10 @@ def divisors(number: int) -> list[int]:
 def largest_that_fits(
     sizes: list[int], peak_bytes: Callable[[int], int | None], usable_bytes: int, *, is_divided: bool = False
 ) -> int:
-    """The largest of `sizes` whose peak is at most `usable_bytes`, by few trials; `peak_bytes` is None for too large.
+    """Return the largest of `sizes` with a peak of at most `usable_bytes`, with few calls of `peak_bytes`.
 
-    is_divided: the run divides the model among devices, which the trials do not.
+    peak_bytes: returns the peak memory for a size, or None if it runs out of memory.
+    is_divided: whether the run shards the model, which the trials do not.
 
     >>> largest_that_fits([1, 2, 4, 8, 16, 32], lambda size: 100 + 10 * size, 200)
     8
@@ -99,12 +100,12 @@ def largest_that_fits(
 def _nothing_fits(is_divided: bool) -> str:
     if is_divided:
         return (
-            "batch_size='auto' found no size that fits: it tries one sequence with the whole model on one device, and "
-            "strategy='fsdp' divides it only afterwards. Pass a number as batch_size, such as batch_size=1, or a "
-            "shorter context_length or max_sequence_length."
+            "batch_size='auto' found no size that fits in memory: it tries one sequence with the whole model on one "
+            "device, before strategy='fsdp' shards the model. Pass a number, such as batch_size=1, or a shorter "
+            "context_length or max_sequence_length."
         )
     return (
-        "not even one sequence fits into the memory of the device. Pass a shorter context_length or "
+        "a single sequence does not fit in the memory of the device. Pass a shorter context_length or "
         "max_sequence_length, a smaller model, precision='bf16-mixed', or strategy='fsdp' on several devices with a "
         "number as batch_size."
     )
@@ -126,16 +127,16 @@ def _peak_bytes(step: Callable[[int], None], size: int, model: nn.Module, device
 
 
 def _usable_bytes(model: nn.Module, device: torch.device, num_parts: int) -> int:
-    """What a step of a trial may take: less or more than the memory there is, by what a step of the run has besides."""
+    """Return the memory limit of a trial step: usable memory, corrected for the difference between trial and run."""
     free, _ = torch.cuda.mem_get_info(device)
     usable = int(USABLE_SHARE * (free + torch.cuda.memory_allocated(device)))
     return usable + TRIAL_COPIES * num_bytes(model) - held_bytes(model, num_parts)
 
 
 def held_bytes(model: nn.Module, num_parts: int) -> int:
-    """What weights, gradients and moments take on each device of a run that divides them among `num_parts` devices.
+    """Return the memory of weights, gradients and moments per device, sharded over `num_parts` devices.
 
-    A divided model is put together where it is used: two layers at a time, and all that is outside of layers.
+    A sharded model is gathered where it is used: two layers at a time, and everything outside of layers.
     """
     held = RUN_COPIES * num_bytes(model)
     if num_parts == 1:
@@ -147,5 +148,5 @@ def held_bytes(model: nn.Module, num_parts: int) -> int:
 
 
 def num_bytes(module: nn.Module) -> int:
-    """The size of its weights."""
+    """Return the size of the weights of a module."""
     return sum(parameter.nbytes for parameter in module.parameters())

@@ -1,8 +1,8 @@
-"""What a run takes over from the folder that `init_from` names, besides weights: sizes, tokenizer, chat template.
+"""Options that a run takes from the folder in `init_from`, besides weights: sizes, tokenizer, chat template.
 
-The folder is that of a run, or one of Hugging Face. Options that are not passed are taken over. A size that is passed
-and contradicts the weights is an error, also where their shapes would fit: with other heads they compute nonsense.
-A run that is resumed has its own tokenizer and template in its folder.
+The folder is a run or a Hugging Face model. Options that are not passed are taken from it. A passed size that
+contradicts the weights is an error even if the shapes match: with a different number of heads, the weights are
+meaningless. A resumed run has its own tokenizer and template in its folder.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from gristmill.lm.training.pretrained import is_pretrained, pretrained_options
 
 __all__ = ["with_base", "with_own_files", "with_sizes_of_base"]
 
-# What may differ: no weight depends on it, and training adapts to it. Long contexts are often trained last, with a
-# greater rope_theta.
+# Options that may differ: no weight depends on them, and training adapts to them. Long contexts are often trained
+# last, with a greater rope_theta.
 FREE_SIZES = frozenset({"context_length", "rope_theta", "sliding_window"})
 
 
 def with_base(asked: Mapping[str, Any], *, left_out: Collection[str] = ()) -> dict[str, Any]:
-    """The options of a new run, with those underneath that come from the folder of `init_from`.
+    """Return the options of a new run, completed with those of the folder in `init_from`.
 
-    left_out: names of options that nobody asked for, although they have a value.
+    left_out: options in `asked` that only have their default value, so the folder may replace them.
     """
     given = {name: value for name, value in asked.items() if name not in left_out}
     found = {**asked, **with_sizes_of_base(given)}
@@ -40,7 +40,7 @@ def with_base(asked: Mapping[str, Any], *, left_out: Collection[str] = ()) -> di
 
 
 def with_sizes_of_base(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with the sizes of the model in `init_from`; `OptionError` for one that contradicts them."""
+    """Return the options with the sizes of the model in `init_from`; raise `OptionError` if one contradicts them."""
     start = asked.get("init_from")
     if start is None:
         return dict(asked)
@@ -50,15 +50,15 @@ def with_sizes_of_base(asked: Mapping[str, Any]) -> dict[str, Any]:
         if name not in free and given.get(name, value) != value:
             raise OptionError(
                 f"{name}={given[name]!r} does not fit init_from={str(start)!r}: the model there has "
-                f"{'none' if value is None else repr(value)}. Leave {name} out, and a preset that sets it."
+                f"{'none' if value is None else repr(value)}. Leave {name} out, and any preset that sets it."
             )
     return {**asked, **there, **given}
 
 
 def _sizes_of_base(folder: Path, model: str) -> tuple[dict[str, Any], frozenset[str]]:
-    """(options that the weights in a folder were made for, those that may differ); {} where it has no such model.
+    """Return (sizes of the model in a folder, names that may differ). Sizes are {} if it has no model of this kind.
 
-    Whether there is a model at all is checked when its weights are read.
+    Whether the folder has a model at all is checked when its weights are read.
     """
     if is_pretrained(folder):
         return pretrained_options(folder, model), FREE_SIZES
@@ -67,13 +67,15 @@ def _sizes_of_base(folder: Path, model: str) -> tuple[dict[str, Any], frozenset[
     config = load_config(folder).model
     sizes = config.sizes() if config.name == model else {}
     options = {name: value for name, value in sizes.items() if name in option_fields(type(config))}
-    return options, FREE_SIZES | {"vocab_size"}  # the table of a run has rows to spare, for new special tokens
+    return options, FREE_SIZES | {
+        "vocab_size"
+    }  # a run pads its embedding table, which leaves rows for new special tokens
 
 
 def with_own_files(folder: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a run on conversations, with the tokenizer and the chat template of a folder where none is given.
+    """Return the options of a run on conversations, with the tokenizer and chat template of a folder as defaults.
 
-    The folder is that of a run, or one of Hugging Face.
+    The folder is a run or a Hugging Face model.
     """
     found = dict(options)
     if found.get("tokenizer") is None and (folder / TOKENIZER_FILE).is_file():
@@ -85,5 +87,5 @@ def with_own_files(folder: Path, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_run(folder: Path) -> bool:
-    """Whether it is the folder of a run. One of Hugging Face has a config.json too, and no checkpoints."""
+    """Return whether this is the folder of a run. A Hugging Face folder has a config.json too, but no checkpoints."""
     return is_run(folder) and (folder / CHECKPOINTS).is_dir()

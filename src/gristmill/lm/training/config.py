@@ -1,11 +1,11 @@
-"""TrainConfig: the options of a run, and with them the options of its model; from presets, YAML files and options.
+"""TrainConfig: the options of a run and of its model, from presets, YAML files and keyword arguments.
 
-Options are flat wherever people write them: keywords of `gm.lm.train`, flags, YAML files and config.json. `TrainConfig`
-keeps them apart: its fields are those of any run, and `model` holds the options of the model.
+Options are flat wherever users write them: keywords of `gm.lm.train`, flags, YAML files and config.json. `TrainConfig`
+separates them: its own fields apply to every run, and `model` holds the options of the model.
 
 An option that counts steps (`val_check_interval`, `checkpoint_interval`, `sample_interval`, `warmup_steps`) may also be
-a fraction of the run: 500 is every 500 steps, 0.1 is every tenth of the run. `resolved` turns all of them into
-numbers; what it returns is written to config.json of the run and compared when the run is resumed.
+a fraction of the run: 500 means every 500 steps, 0.1 every tenth of the run. `resolved` converts all of them to step
+counts. The resolved config is written to config.json of the run and compared when the run is resumed.
 """
 
 from __future__ import annotations
@@ -48,61 +48,75 @@ __all__ = ["DeviceName", "PrecisionName", "TrainConfig", "differences", "options
 DeviceName: TypeAlias = Literal["auto", "cpu", "cuda", "mps"]
 PrecisionName: TypeAlias = Literal["auto", "bf16-mixed", "16-mixed", "32"]
 
-MAX_CONFIG_BYTES = 1 << 20  # a config has a few kilobytes
+MAX_CONFIG_BYTES = 1 << 20  # real configs have a few kilobytes
 
-# What may change between a run and the run that resumes it: the weights do not depend on it.
+# Options that may change when a run is resumed: the weights do not depend on them.
 FREE = frozenset(
     {
         *("val_check_interval", "limit_val_batches", "checkpoint_interval", "keep", "log", "log_interval"),
         *("sample_interval", "sample_tokens", "init_from"),
     }
 )
-# Where and how a step is computed. With another value it is the same step up to rounding, not bit-exact.
+# Options that decide where and how a step is computed. A different value changes a step only by rounding.
 ROUNDING = frozenset(
     {
         *("batch_size", "gradient_accumulation_steps", "precision", "compile_model", "compile_mode"),
         *("activation_checkpointing", "device", "devices", "num_nodes", "strategy", "deterministic"),
     }
 )
-# Those of them that decide how a step is divided.
+# The options in ROUNDING that decide how a step is divided into micro-batches and devices.
 DIVISION = frozenset({"batch_size", "gradient_accumulation_steps", "devices", "num_nodes"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """How a model is trained. Fields that are None or "auto" are settled by `resolved`."""
+    """Options of a training run. The options of the model are in `model`.
+
+    Options that count steps accept a whole number (500: every 500 steps) or a fraction of the run (0.1: every tenth of
+    the run). Fields that are None or "auto" are filled in when the run starts, from the data and the devices.
+
+    Raises:
+        OptionError: An option is out of range, more than one of `max_steps`, `max_tokens` and `epochs` is given, or
+            `optimizer` or `schedule` is not registered.
+
+    Examples:
+        >>> import gristmill as gm
+        >>> config = gm.lm.TrainConfig(model=gm.lm.GPTConfig(num_layers=2), max_steps=100)
+        >>> config.model.num_layers, config.max_steps, config.learning_rate
+        (2, 100, 0.001)
+    """
 
     model: ModelConfig = field(default_factory=GPTConfig)
-    """Model to train: gpt (continues text), vae (a sequence VAE) or one of a plugin."""
+    """Model to train: gpt (continues text), vae (a sequence VAE), or a model registered by a plugin."""
 
     batch_size: Count | Literal["auto"] = 32
-    """Sequences per device and micro-batch. auto: as many as fit, keeping the global batch."""
+    """Sequences per device and micro-batch. auto: as many as fit in memory, with an unchanged global batch."""
     gradient_accumulation_steps: Count = 1
-    """Micro-batches per step: saves memory, not time."""
+    """Micro-batches per step. More of them save memory, not time."""
     global_batch_size: Count | None = None
-    """Sequences per step on all devices. None: batch_size x accumulation x devices."""
+    """Sequences per step on all devices. None: batch_size x gradient_accumulation_steps x devices."""
     max_steps: Count | None = None
     """Length of the run in steps. One of max_steps, max_tokens and epochs."""
     max_tokens: Count | None = None
     """Length of the run in tokens."""
     epochs: Positive | None = None
-    """Length of the run in passes over the data. 1 if no other length is given."""
+    """Length of the run in passes over the data. 1 if no length is given."""
     seed: int = 0
-    """Random seed of weights, order of the data and dropout."""
+    """Random seed for the initial weights, the order of the data and dropout."""
     init_from: str | None = None
-    """Start from the weights of another run (its best checkpoint), or of a Hugging Face folder with safetensors."""
+    """Start from the weights of another run (its best checkpoint) or of a Hugging Face folder with safetensors."""
     optimizer: str = "adamw"
-    """adamw, muon (for the matrices inside the model, adamw for the rest), or one of a plugin."""
+    """Optimizer: adamw, muon (for the matrices inside the model, adamw for the rest), or one registered by a plugin."""
     learning_rate: Positive = 1e-3
     """Peak learning rate of AdamW."""
     warmup_steps: Steps = 0.02
-    """Steps of learning-rate warm-up, or their share of the run."""
+    """Length of the learning-rate warm-up, in steps or as a fraction of the run."""
     schedule: str = "cosine"
-    """Learning-rate schedule: cosine, wsd (warm-up, stable, decay), constant, or one of a plugin."""
+    """Learning-rate schedule: cosine, wsd (warm-up, stable, decay), constant, or one registered by a plugin."""
     final_fraction: Fraction = 0.1
-    """Final learning rate, as a share of the peak."""
+    """Final learning rate, as a fraction of the peak."""
     decay_fraction: Fraction = 0.2
-    """Share of the run in which wsd decays."""
+    """Length of the decay phase of wsd, as a fraction of the run."""
     weight_decay: NotNegative = 0.1
     """Weight decay of matrices."""
     beta1: Share = 0.9
@@ -116,46 +130,46 @@ class TrainConfig:
     muon_momentum: Share = 0.95
     """Muon's momentum."""
     clip_norm: NotNegative = 1.0
-    """Gradient norm to clip to. 0: no clipping."""
+    """Maximum gradient norm; larger gradients are scaled down. 0: no clipping."""
     precision: PrecisionName = "auto"
-    """auto: bf16-mixed where the device has it, otherwise 32."""
+    """Floating-point precision. auto: bf16-mixed where the device supports it, otherwise 32."""
     compile_model: bool = False
-    """Compile the model with torch.compile: a minute at the start, then faster."""
+    """Compile the model with torch.compile. Takes about a minute at the start; each step is faster."""
     compile_mode: Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] = "default"
     """Mode of torch.compile."""
     activation_checkpointing: bool = False
-    """Compute each layer again in the backward pass instead of storing its activations: less memory, more time."""
+    """Recompute each layer in the backward pass instead of storing its activations: less memory, more time."""
     device: DeviceName = "auto"
     """Device to run on. auto picks CUDA when available."""
     devices: Count = 1
-    """Number of devices per node. Not needed under torchrun and srun, which decide it."""
+    """Number of devices per node. torchrun and srun set it."""
     num_nodes: Count = 1
-    """Number of machines. Not needed under torchrun and srun; else set MASTER_ADDR, MASTER_PORT, NODE_RANK on each."""
+    """Number of machines. torchrun and srun set it; otherwise set MASTER_ADDR, MASTER_PORT and NODE_RANK on each."""
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"
-    """How several devices share the work: ddp (all weights on each) or fsdp (a part of them on each)."""
+    """How to use several devices: ddp (each holds all weights) or fsdp (each holds a part of the weights)."""
     deterministic: bool = False
-    """Bit-exact results on a GPU too, where that costs speed."""
+    """Use deterministic GPU kernels where torch has them, for bit-exact results. Slower."""
     val_check_interval: Steps = 0.1
-    """Steps between validations, or their share of the run."""
+    """Steps between validations, or a fraction of the run."""
     limit_val_batches: Steps | None = 32
-    """Batches per validation, or their share: a fixed subset. The last one takes all."""
+    """Batches per validation, or a fraction of all: a fixed subset. The last validation uses all of them."""
     checkpoint_interval: Steps = 1000
-    """Steps between checkpoints, or their share of the run."""
+    """Steps between checkpoints, or a fraction of the run."""
     keep: Count = 2
-    """Latest checkpoints to keep, beside the best."""
+    """Number of recent checkpoints to keep, in addition to the best."""
     log_interval: Count = 10
-    """Steps between records."""
+    """Steps between records in metrics.jsonl."""
     log: Literal["none", "tensorboard", "csv", "wandb", "trackio"] = "none"
-    """Where to show metrics besides metrics.jsonl."""
+    """Additional logger for the metrics, which are always written to metrics.jsonl."""
     sample_interval: Steps = 0
-    """Steps between sample texts, or their share of the run. 0: none."""
+    """Steps between sample texts, or a fraction of the run. 0: no sample texts."""
     sample_tokens: Count = 64
     """Length of a sample text in tokens."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, ModelConfig):
             raise OptionError(
-                f"model={self.model!r}: pass the config of a model, such as gm.lm.GPTConfig(), or call "
+                f"model={self.model!r} is not a model config. Pass one, such as gm.lm.GPTConfig(), or call "
                 f"TrainConfig.from_options({{'model': {GPTConfig.name!r}}})."
             )
         check_options(self)
@@ -169,7 +183,7 @@ class TrainConfig:
         given = [name for name in LENGTHS if getattr(self, name) is not None]
         if len(given) > 1:
             raise OptionError(
-                f"{' and '.join(given)} are both given, and each says how long to train. Pass one of them."
+                f"{' and '.join(given)} are both given, but each sets the length of the run. Pass one of them."
             )
         if self.max_steps is not None:
             check_warmup(self.warmup_steps, self.max_steps)
@@ -178,11 +192,20 @@ class TrainConfig:
     def from_options(
         cls, options: Mapping[str, Any], *, preset: str | None = None, source: str = "the options"
     ) -> TrainConfig:
-        """The preset with the options on top, those of the model among them; an unknown name suggests the nearest one.
+        """Return the config for flat options of the run and of its model. Options replace those of the preset.
 
-        >>> config = TrainConfig.from_options({"max-steps": 10, "d_model": 64}, preset="quickstart")
-        >>> config.max_steps, config.model.d_model
-        (10, 64)
+        Args:
+            options: Options by name, with "-" or "_" between words. "model" is the name of a model or its config.
+            preset: Name of a preset, such as "quickstart".
+            source: Where the options come from, for error messages.
+
+        Raises:
+            OptionError: An option is unknown, belongs to another model or is out of range, or the preset is unknown.
+
+        Examples:
+            >>> config = TrainConfig.from_options({"max-steps": 10, "d_model": 64}, preset="quickstart")
+            >>> config.max_steps, config.model.d_model
+            (10, 64)
         """
         in_preset = preset_options(preset, options)
         given = normalized(options, source=source, model=in_preset.get("model"))
@@ -194,18 +217,37 @@ class TrainConfig:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], *, preset: str | None = None, source: str = "the options") -> TrainConfig:
-        """Deprecated: the old name of `from_options`."""
+        """Return the config for flat options. Deprecated: call `from_options`.
+
+        Args:
+            options: See `from_options`.
+            preset: See `from_options`.
+            source: See `from_options`.
+
+        Raises:
+            OptionError: See `from_options`.
+
+        Examples:
+            >>> TrainConfig.from_options({"max_steps": 10}).max_steps  # instead of TrainConfig.of
+            10
+        """
         warn_user("TrainConfig.of is deprecated. Call TrainConfig.from_options.", DeprecationWarning)
         return cls.from_options(options, preset=preset, source=source)
 
     def to_json(self) -> dict[str, Any]:
-        """Every option of the model and of the run, flat; what `from_options` reads."""
+        """Return all options of the model and of the run as one flat dict, which `from_options` accepts.
+
+        Examples:
+            >>> options = TrainConfig(max_steps=10).to_json()
+            >>> options["model"], options["max_steps"], options["num_layers"]
+            ('gpt', 10, 4)
+        """
         of_model = {name: getattr(self.model, name) for name in option_fields(type(self.model))}
         of_run = {name: getattr(self, name) for name in RUN_FIELDS if name != "model"}
         return {"model": self.model.name, **of_model, **of_run}
 
 
-# What other trainers call these options, too far from our names for a spelling check.
+# Names of these options in other trainers, too different from ours for a spelling check.
 OTHER_NAMES = {
     "block_size": "context_length",
     "grad_accum": "gradient_accumulation_steps",
@@ -221,11 +263,11 @@ RUN_FIELDS = option_fields(TrainConfig)
 
 
 def options_of_model(name: str) -> dict[str, dataclasses.Field[Any]]:
-    """The options of a run that trains this model, by name: its own and those of any run."""
+    """Return the options of a run that trains this model, by name: those of the model and those of every run."""
     fields = option_fields(find_model(name).config)
     if both := sorted(fields.keys() & RUN_FIELDS.keys()):
         raise OptionError(
-            f"model={name!r}: its option {both[0]!r} is also an option of every run. Give it another name in "
+            f"model={name!r}: its option {both[0]!r} is also an option of every run. Rename it in "
             f"{find_model(name).config.__name__}."
         )
     known = {"model": RUN_FIELDS["model"], **fields, **RUN_FIELDS}
@@ -234,41 +276,41 @@ def options_of_model(name: str) -> dict[str, dataclasses.Field[Any]]:
 
 
 def _check_own_values(kind: type[ModelConfig], known: Collection[str]) -> None:
-    """Raise for a preset, or a default of the run, of a model that names an option that is not there."""
+    """Raise if a preset of a model, or its RUN_DEFAULTS, sets an unknown option."""
     for place, options in {"RUN_DEFAULTS": kind.RUN_DEFAULTS, **kind.PRESETS}.items():
         if unknown := sorted(options.keys() - set(known)):
             raise OptionError(
-                f"model={kind.name!r}: {place} of {kind.__name__} sets {unknown[0]!r}, and there is no such option."
+                f"model={kind.name!r}: {place} of {kind.__name__} sets an unknown option {unknown[0]!r}."
                 f"{nearest(unknown[0], known)}"
             )
 
 
 def read_config(path: str | os.PathLike[str], *, model: str | None = None) -> dict[str, Any]:
-    """The options in a YAML (or JSON) file, with the names of `TrainConfig` and of its model.
+    """Return the options in a YAML (or JSON) file, under the names of `TrainConfig` and of its model.
 
-    model: the model that the options are for, where the file does not name one.
+    model: the model that the options are for, if the file does not name one.
     """
     yaml = load_package("yaml", needed_by="reading a YAML file")
     data = read_small_file(path, what="a config", max_bytes=MAX_CONFIG_BYTES, error=OptionError)
     try:
         content = yaml.safe_load(data.decode())
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a ValueError: a date that no calendar has
-        raise OptionError(f"{path}: it is not YAML: {' '.join(str(error).split())}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: an impossible date
+        raise OptionError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise OptionError(f"{path}: it holds a {type(content).__name__}. Write one option per line: 'max_steps: 1000'.")
+        raise OptionError(f"{path}: contains a {type(content).__name__}. Write one option per line: 'max_steps: 1000'.")
     return normalized(content, source=str(path), model=model)
 
 
 def normalized(
     options: Mapping[str, Any], *, source: str, model: str | None = None, lenient: bool = False
 ) -> dict[str, Any]:
-    """The options under their names, "model" as a name; `model` is meant where they name none.
+    """Return the options under their canonical names, with "model" as a name; `model` is its default.
 
-    Numbers that YAML took for text (1e-3) are numbers, and text that it took for a number (a column 2020) is text.
-    Options of another model are refused where they differ from their defaults (`lenient`: left out): whoever passes
-    one expects an effect.
+    Converts numbers that YAML reads as text (1e-3), and text that YAML reads as a number (a column named 2020).
+    An option of another model is an error unless it has its default value, because the caller expects it to have an
+    effect. With `lenient` it is dropped.
     """
     named = {str(key).replace("-", "_"): value for key, value in options.items()}
     chosen = named.get("model", model or GPTConfig.name)
@@ -298,28 +340,28 @@ def _fitted(name: str, value: Any, hint: Any) -> Any:
 
 
 def _owner(option: str) -> str | None:
-    """The first model that has this option."""
+    """Return the first model that has this option."""
     return next((name for name, entry in MODELS.items() if option in option_fields(entry.config)), None)
 
 
 def _check_belongs(name: str, value: Any, model: str, source: str) -> None:
-    """Raise for an option that the model has not, unless another model has it and it is set to its default there."""
+    """Raise if the model does not have this option, unless it has the default value of another model's option."""
     known, owner = options_of_model(model), _owner(name)
     if owner is None:
         hint = nearest(OTHER_NAMES.get(name, name), known) or f" The options are {', '.join(known)}."
-        raise OptionError(f"{source}: there is no option {name!r}.{hint}")
+        raise OptionError(f"{source}: unknown option {name!r}.{hint}")
     if value == option_fields(MODELS[owner].config)[name].default:
         return
     lengths = {"context_length": "max_sequence_length", "max_sequence_length": "context_length"}
     instead = f", pass {lengths[name]}" if lengths.get(name) in known else ""
     raise OptionError(
-        f"{name}={value!r} is an option of model={owner!r}, and this is model={model!r}. "
+        f"{name}={value!r} is an option of model={owner!r}, but this run trains model={model!r}. "
         f"Leave it out{instead}, or pass model={owner!r}."
     )
 
 
 def resolved(config: TrainConfig, data: TrainingData, *, batch_size: int, world_size: int) -> TrainConfig:
-    """The config of a run on this data: every number settled, for `batch_size` sequences on each device."""
+    """Return the config of a run on this data with every number filled in, for `batch_size` sequences per device."""
     accumulation = _accumulation(config, batch_size, world_size)
     max_steps = num_steps(config, data, global_batch_size=batch_size * accumulation * world_size)
     return dataclasses.replace(
@@ -339,7 +381,7 @@ def resolved(config: TrainConfig, data: TrainingData, *, batch_size: int, world_
 
 
 def num_steps(config: TrainConfig, data: TrainingData, *, global_batch_size: int) -> int:
-    """The length of the run in steps."""
+    """Return the length of the run in steps."""
     if config.max_steps is not None:
         return config.max_steps
     tokens = config.max_tokens if config.max_tokens is not None else (config.epochs or 1.0) * data.num_tokens
@@ -347,16 +389,16 @@ def num_steps(config: TrainConfig, data: TrainingData, *, global_batch_size: int
 
 
 def check_warmup(warmup_steps: int | float, max_steps: int) -> None:
-    """Raise `OptionError` for a warm-up that is longer than the run."""
+    """Raise `OptionError` if the warm-up is longer than the run."""
     if isinstance(warmup_steps, int) and warmup_steps > max_steps:
         raise OptionError(
             f"warmup_steps={warmup_steps} is longer than the run of {max_steps:,} steps. Pass warmup_steps <= "
-            f"{max_steps}, or a share such as warmup_steps=0.02."
+            f"{max_steps}, or a fraction of the run, such as warmup_steps=0.02."
         )
 
 
 def asked_global_batch(config: TrainConfig, world_size: int) -> int:
-    """The sequences of a step that were asked for, whatever `batch_size` turns out to be."""
+    """Return the requested number of sequences per step, which does not depend on the value found for `batch_size`."""
     if config.global_batch_size is not None:
         return config.global_batch_size
     default = config.model.RUN_DEFAULTS.get("batch_size", TrainConfig.batch_size)
@@ -369,8 +411,8 @@ def _accumulation(config: TrainConfig, batch_size: int, world_size: int) -> int:
     total = asked_global_batch(config, world_size)
     if total % world_size:
         raise OptionError(
-            f"global_batch_size={total} cannot be divided among {world_size} devices. Pass a global_batch_size that is "
-            f"a multiple of {world_size}, or another number of devices."
+            f"global_batch_size={total} cannot be divided evenly among {world_size} devices. Pass a global_batch_size "
+            f"that is a multiple of {world_size}, or another number of devices."
         )
     if total % (batch_size * world_size):
         devices = f" on {world_size} devices" if world_size > 1 else ""
@@ -383,10 +425,10 @@ def _accumulation(config: TrainConfig, batch_size: int, world_size: int) -> int:
 
 
 def differences(there: Mapping[str, Any], now: TrainConfig, *, only_rounding: bool = False) -> list[str]:
-    """What is not the same in the saved options of a run and in a resolved config, in words.
+    """Return the differences between the saved options of a run and a resolved config, as text.
 
-    What the weights depend on, or (`only_rounding`) on which by rounding. An option that the saved run did not have yet
-    counts as its default. A longer run is no difference.
+    Compares the options that change the weights, or (`only_rounding`) those that change them only by rounding. An
+    option that is missing from the saved options counts as its default. A longer run is not a difference.
     """
     kind, current = type(now.model), now.to_json()
     rounding = ROUNDING - DIVISION if kind.DIVISION_CHANGES_STEPS else ROUNDING
@@ -405,23 +447,23 @@ def differences(there: Mapping[str, Any], now: TrainConfig, *, only_rounding: bo
 
 
 def is_longer(there: Mapping[str, Any], now: TrainConfig) -> bool:
-    """Whether the run was to end earlier when it was saved."""
+    """Return whether the run is longer now than when it was saved."""
     before = there.get("max_steps")
     return isinstance(before, int) and now.max_steps is not None and now.max_steps > before
 
 
 def with_saved(saved: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a run that is resumed: those it was saved with, and on top those that are passed now."""
+    """Return the options of a resumed run: the saved ones, replaced by those passed now."""
     asked = {name: value for name, value in asked.items() if value is not None or name not in LENGTHS}
     if any(name in asked and asked[name] != saved.get(name) for name in LENGTHS):
-        # A share of a longer run would be another number of steps than the run has had.
+        # A fraction of a longer run would be a different number of warm-up steps than the run has used so far.
         warmups = {"warmup_steps", *find_model(saved["model"]).config.WARMUPS}
         asked = {name: value for name, value in asked.items() if name not in warmups or isinstance(value, int)}
     return {**without_length(dict(saved), asked), **asked}
 
 
 def load_config(run: Path) -> TrainConfig:
-    """The config of a run folder."""
+    """Return the config of a run folder."""
     path = run / CONFIG_FILE
     try:
         data = read_small_file(path, what="a config", max_bytes=MAX_CONFIG_BYTES, error=CheckpointError)
@@ -432,23 +474,23 @@ def load_config(run: Path) -> TrainConfig:
     try:
         return config_of_run(content, source=str(path))
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise CheckpointError(f"{path}: it is damaged: {error}") from None
+        raise CheckpointError(f"{path}: damaged: {error}") from None
 
 
 def _check_registered(options: Any, path: Path) -> None:
-    """Raise for a model, an optimizer or a schedule that a file of the user must register first: nothing is damaged."""
+    """Raise if a plugin must first register the model, optimizer or schedule of a run. The run is not damaged."""
     registries: dict[str, Mapping[str, Any]] = {"model": MODELS, "optimizer": OPTIMIZERS, "schedule": SCHEDULES}
     for option, known in registries.items():
         name = options.get(option) if isinstance(options, dict) else None
         if isinstance(name, str) and name not in known:
             raise CheckpointError(
-                f"{path}: {option}={name!r} is not known here. The known ones are {', '.join(map(repr, known))}. "
+                f"{path}: {option}={name!r} is not known. Registered are {', '.join(map(repr, known))}. "
                 f"Import the file that registers it first: plugin='my_model.py'."
             )
 
 
 def config_of_run(options: Mapping[str, Any], *, source: str) -> TrainConfig:
-    """The config that a run was saved with, without the options of other models that runs of version 0.1 saved."""
+    """Return the config of a saved run, without the options of other models that version 0.1 also saved."""
     given = normalized(options, source=source, lenient=True)
     kind = find_model(given.get("model", GPTConfig.name)).config
     return TrainConfig.from_options({**kind.DATA_BEFORE, **kind.BEFORE, **given}, source=source)

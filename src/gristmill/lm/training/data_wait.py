@@ -1,7 +1,7 @@
-"""Data wait: the time in which a device has nothing to do because the next batch has not arrived.
+"""Data wait: the time in which a device is idle because the next batch has not arrived.
 
-On a CPU that is the time the host waits. The host runs ahead of a GPU: while it waits for a batch, the GPU is mostly
-still busy with earlier steps, and only what is left after those is idle time.
+On a CPU this is the time that the host waits. The host runs ahead of a GPU: while it waits for a batch, the GPU is
+usually still busy with earlier steps, and only the time after those is idle time.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ __all__ = ["DataWait", "DeviceWait", "HostWait", "mark_on"]
 
 
 class DataWait(Protocol):
-    """Collects the time that is lost to waiting for data."""
+    """Measures the time lost to waiting for data."""
 
     def waiting(self) -> AbstractContextManager[None]:
-        """A block in which the host waits for data."""
+        """Return a context in which the host waits for data."""
 
     def seconds(self) -> float:
-        """The time lost since the last restart. The device has finished all its work."""
+        """Return the time lost since the last restart. The device must have finished all its work."""
 
     def restart(self) -> None:
-        """Begin at 0."""
+        """Reset to 0."""
 
 
 class HostWait:
-    """The time that the host waits: where it is the device itself."""
+    """Measures the time that the host waits, for a run on the CPU."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
@@ -46,26 +46,26 @@ class HostWait:
         self._seconds += time.perf_counter() - begin
 
     def seconds(self) -> float:
-        """The time in such blocks."""
+        """Return the time spent in these blocks."""
         return self._seconds
 
     def restart(self) -> None:
-        """Begin at 0."""
+        """Reset to 0."""
         self._seconds = 0.0
 
 
 class Mark(Protocol):
-    """A place in the queue of a device, as a `torch.cuda.Event` is one."""
+    """A position in the queue of a device, such as a `torch.cuda.Event`."""
 
     def query(self) -> bool:
-        """Whether the device has passed it."""
+        """Return whether the device has passed the mark."""
 
     def elapsed_time(self, end_event: Any, /) -> float:
-        """Milliseconds from when the device passed this one until it passed the other."""
+        """Return the milliseconds between the device passing this mark and passing the other."""
 
 
 def mark_on(device: torch.device) -> Callable[[], Mark]:
-    """A function that puts a mark at the end of the queue of a GPU."""
+    """Return a function that puts a mark at the end of the queue of a GPU."""
     return partial(_mark, device)
 
 
@@ -77,14 +77,14 @@ def _mark(device: torch.device) -> Mark:
 
 
 class DeviceWait:
-    """The time that a device stands idle while the host waits for data.
+    """Measures the time that a device is idle while the host waits for data.
 
-    A mark before the wait is passed when the device has done all it was given, a mark after it when it has the batch:
-    from one to the other it had nothing to do. Nothing waits for the marks: those that were passed are read later.
+    The device passes a mark before the wait when it has finished all queued work, and a mark after the wait when it has
+    the batch. Between the two it is idle. The host does not wait for the marks: it reads passed marks later.
     """
 
     def __init__(self, mark: Callable[[], Mark]) -> None:
-        """Measure with what `mark` returns, which is put at the end of the device's queue."""
+        """mark: function that puts a mark at the end of the device's queue and returns it."""
         self._mark = mark
         self._seconds = 0.0
         self._marks: deque[tuple[Mark, Mark]] = deque()
@@ -103,11 +103,11 @@ class DeviceWait:
             self._seconds += before.elapsed_time(after) / 1e3
 
     def seconds(self) -> float:
-        """The time between the marks that were passed."""
+        """Return the time between the passed marks."""
         self._read_passed()
         return self._seconds
 
     def restart(self) -> None:
-        """Begin at 0; marks that are not passed yet belong to what was before."""
+        """Reset to 0, and drop marks that have not been passed yet."""
         self._seconds = 0.0
         self._marks.clear()

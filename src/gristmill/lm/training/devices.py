@@ -1,4 +1,4 @@
-"""Devices: Lightning Fabric on what a run is computed on, with its processes started and torch set up for it."""
+"""Devices: Lightning Fabric on the devices of a run, with its processes started and torch configured."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ __all__ = ["check_devices", "launch", "launched"]
 
 @contextlib.contextmanager
 def launched(config: TrainConfig) -> Iterator[tuple[Fabric, TrainConfig]]:
-    """`launch`, and within the block one error for all processes, which leave the block together.
+    """Call `launch`. If a process fails in the block, all fail with the same error; all leave the block together.
 
-    The connection between them ends with the block, unless it was there before: whoever made it ends it.
+    Closes the process group at the end of the block, unless it existed before.
     """
     was_connected = _is_connected()
     try:
@@ -54,14 +54,14 @@ def _is_connected() -> bool:
 
 
 def _leave_together(fabric: Fabric) -> None:
-    """Wait for the other processes, with nothing left that talks to them and would wait for one that is gone."""
+    """Wait for the other processes, after freeing objects that communicate and could wait for an exited process."""
     if fabric.world_size > 1:
         gc.collect()
         fabric.barrier()
 
 
 def launch(config: TrainConfig) -> tuple[Fabric, TrainConfig]:
-    """Fabric on the devices that were asked for, its processes started, and the config with its precision settled."""
+    """Return Fabric on the requested devices with its processes started, and the config with its precision set."""
     kind = check_devices(config)
     precision = find_precision(config.precision, device=kind, strategy=config.strategy, warns=is_first_process())
     config = dataclasses.replace(config, precision=precision)  # type: ignore[arg-type]
@@ -84,7 +84,7 @@ def launch(config: TrainConfig) -> tuple[Fabric, TrainConfig]:
 
 
 def check_devices(config: TrainConfig) -> str:
-    """The kind of device that `config` asks for; an error where this machine has none, or fewer than `devices`."""
+    """Return the requested kind of device; raise `OptionError` if this machine has fewer than `devices` of it."""
     there = {
         "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,
         "mps": int(torch.backends.mps.is_available()),
@@ -92,13 +92,15 @@ def check_devices(config: TrainConfig) -> str:
     }
     kind = next(name for name in there if there[name]) if config.device == "auto" else config.device
     if not there[kind]:
-        raise OptionError(f"device={kind!r}: torch finds none here. Pass device='cpu', or install a torch made for it.")
-    is_launched = find_world() is not None
-    if config.devices > there[kind] and is_launched and kind != "cpu":  # cores may be shared, GPUs not
         raise OptionError(
-            f"{config.devices} processes were started on this machine, and this one finds {there[kind]} of kind "
-            f"{kind!r}. Every process must see the devices of all: with Slurm, pass --gpus-per-node={config.devices} "
-            f"and neither --gpus-per-task nor --gpu-bind."
+            f"device={kind!r}: torch finds no such device. Pass device='cpu', or install a torch build for it."
+        )
+    is_launched = find_world() is not None
+    if config.devices > there[kind] and is_launched and kind != "cpu":  # processes may share cores, but not GPUs
+        raise OptionError(
+            f"{config.devices} processes were started on this machine, but this process finds {there[kind]} of kind "
+            f"{kind!r}. Every process must see the devices of all processes. With Slurm, pass "
+            f"--gpus-per-node={config.devices} and neither --gpus-per-task nor --gpu-bind."
         )
     if config.devices > there[kind] and not is_launched:
         has = f"{there[kind]} {'core' if kind == 'cpu' else 'device'}{'s' * (there[kind] > 1)}"
@@ -110,15 +112,15 @@ def check_devices(config: TrainConfig) -> str:
 
 
 def _environment(config: TrainConfig) -> ClusterEnvironment:
-    """Where Fabric learns which process this is. What it would find by itself is wrong in a shell of Slurm."""
+    """Return the environment from which Fabric reads the rank. Its own choice is wrong in a Slurm shell."""
     world = find_world()
-    if world is None or world.size != config.devices * config.num_nodes:  # one process plans the work of all
+    if world is None or world.size != config.devices * config.num_nodes:  # `plan` runs in one process
         return LightningEnvironment()
     return _Srun(world) if world.launcher == "srun" else TorchElasticEnvironment()
 
 
 class _Srun(SLURMEnvironment):  # type: ignore[misc]
-    """A step of srun, whatever options started it: Lightning's class insists on --ntasks-per-node."""
+    """An srun step started with any options. Lightning's class requires --ntasks-per-node."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -130,7 +132,7 @@ class _Srun(SLURMEnvironment):  # type: ignore[misc]
 
     @property
     def main_port(self) -> int:
-        # All processes of a step find the same port, and two steps on one node different ones.
+        # All processes of a step compute the same port, and different steps on one node different ports.
         step = int(os.environ.get("SLURM_JOB_ID", "0")) * 7 + int(os.environ.get("SLURM_STEP_ID", "0"))
         return int(os.environ.get("MASTER_PORT") or 15_000 + step % 15_000)
 
@@ -138,7 +140,7 @@ class _Srun(SLURMEnvironment):  # type: ignore[misc]
         return self._world.size
 
     def validate_settings(self, num_devices: int, num_nodes: int) -> None:
-        """Nothing is left to check: `TrainConfig` has the numbers of the step."""
+        """Check nothing: `TrainConfig` already has the numbers of the step."""
 
 
 def _set_torch(config: TrainConfig, kind: str) -> None:
@@ -152,19 +154,19 @@ def _set_torch(config: TrainConfig, kind: str) -> None:
 def _strategy(config: TrainConfig) -> Any:
     if config.strategy != "fsdp":
         return config.strategy
-    # Lightning's own "fsdp" is the older form, which has only flat pieces of weights and no CPU.
+    # Lightning's "fsdp" is the older FSDP1, which flattens weights and does not support CPUs.
     num_devices = config.devices * config.num_nodes
     shard = functools.partial(_shard, is_bf16=config.precision == "bf16-mixed")
     return ModelParallelStrategy(shard, data_parallel_size=num_devices, tensor_parallel_size=1)
 
 
 def _shard(module: nn.Module, mesh: Any, *, is_bf16: bool) -> nn.Module:
-    """Divide the weights of every block, and of the rest, among the devices; each keeps its part in float32.
+    """Shard the weights of every block, and of the rest, over the devices. Each device keeps its part in float32.
 
-    is_bf16: the weights of blocks are rounded to bfloat16 before they are sent, which halves the traffic and changes
-    nothing: autocast rounds the operands of products anyway. Their gradients are summed in float32. The rest, such as
-    embeddings and the statistics of a posterior, stays float32: a model may use it outside products. Inputs of blocks
-    are left alone, as by `ExactInputs`.
+    is_bf16: round the weights of blocks to bfloat16 before sending them, which halves the traffic and does not change
+    results, because autocast rounds the operands of products anyway. Their gradients are summed in float32. Other
+    weights, such as embeddings and the statistics of a posterior, stay float32, because a model may use them outside
+    products. Inputs of blocks are not rounded, as in `ExactInputs`.
     """
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 

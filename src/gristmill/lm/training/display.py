@@ -1,17 +1,17 @@
-"""Display: what a person sees of a run: a bar on a terminal, log lines elsewhere.
+"""Display of a run: a progress bar on a terminal, log lines elsewhere.
 
 | progress | shows |
 |---|---|
 | `"auto"` | the bar on a terminal or in a notebook, otherwise log lines |
 | `"bar"` | the bar on stderr, always |
 | `"jsonl"` | every record of metrics.jsonl on stderr, for programs |
-| a callable | it is called with every record |
+| a callable | called with every record |
 | `None` | nothing |
 
-The loop calls `tick` after every step. That moves the bar by time, whatever `log_interval` is, and never waits for the
-device: the step is counted on the host. Losses and rates change when a record arrives.
+The loop calls `tick` after every step. It redraws the bar at a fixed rate that does not depend on `log_interval`, and
+never waits for the device, because steps are counted on the host. Losses and rates change when a record arrives.
 
-This module needs no torch: the command line shows its first line before torch is imported, which takes seconds.
+This module does not import torch, which takes seconds: the command line shows its first line before that.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from gristmill.report import figures
 __all__ = ["Display", "open_display", "say_starting", "spelled_by", "starting"]
 
 BAR_SECONDS = 0.5  # between two drawings of the bar
-LINE_SECONDS = 10.0  # between two log lines, at least
-SILENT_SECONDS = 30.0  # without a record, after which a log line comes without one
+LINE_SECONDS = 10.0  # minimum time between two log lines
+SILENT_SECONDS = 30.0  # time without a record after which a log line is printed anyway
 MIN_BAR_COLUMNS = 5
-SAMPLE_CHARACTERS = 200  # of a sample in a log line
+SAMPLE_CHARACTERS = 200  # maximum length of a sample in a log line
 
 _SPELLING: ContextVar[Callable[[str], str]] = ContextVar("_SPELLING", default=str)
 
 
 @contextlib.contextmanager
 def spelled_by(spelling: Callable[[str], str]) -> Iterator[None]:
-    """Within the block, what is shown to a person goes through `spelling`: on the command line, options are flags."""
+    """Apply `spelling` to messages shown within the block. The command line writes options as flags this way."""
     token = _SPELLING.set(spelling)
     try:
         yield
@@ -58,14 +58,14 @@ def spelled_by(spelling: Callable[[str], str]) -> Iterator[None]:
 
 
 class _StartingLine:
-    """The line that shows what a run is doing before its first step; the next output takes its place."""
+    """A line that shows what a run is doing before its first step. The next output overwrites it."""
 
     def __init__(self) -> None:
         self._num_columns = 0
 
     def show(self, text: str) -> None:
         self.clear()
-        _write(f"{text}\r")  # whatever is written next, such as a warning, starts at the first column
+        _write(f"{text}\r")  # the next output, such as a warning, starts at the first column
         self._num_columns = len(text)
 
     def clear(self) -> None:
@@ -78,7 +78,7 @@ _starting_line = _StartingLine()  # one per process, as is stderr
 
 
 def say_starting(progress: Any, what: str = "loading torch") -> None:
-    """Show what a run is doing before its first step, at once: a line that is replaced, or a log line off a terminal.
+    """Show what a run is doing before its first step: a line that is overwritten, or a log line without a terminal.
 
     Only the first of several processes shows it.
     """
@@ -92,9 +92,9 @@ def say_starting(progress: Any, what: str = "loading torch") -> None:
 
 @contextlib.contextmanager
 def starting(progress: Any) -> Iterator[None]:
-    """Show that torch is being loaded; leaves no half line on the terminal, whatever happens in the block.
+    """Show that torch is being loaded, and clear the line at the end of the block, also after an error.
 
-    Where torch is not installed nothing is shown: the error that follows is one line.
+    Shows nothing if torch is not installed, so that the following error is the only line.
     """
     if _has_torch():
         say_starting(progress)
@@ -120,7 +120,7 @@ def _on_terminal() -> bool:
 
 
 def _write(text: str) -> None:
-    """Write to stderr; one that cannot be written to does not end hours of work."""
+    """Write to stderr. Errors are ignored, because they must not end hours of training."""
     with contextlib.suppress(OSError, ValueError):
         print(text, end="", file=sys.stderr, flush=True)
 
@@ -133,29 +133,29 @@ def _print_line(text: str) -> None:
 
 
 class Display:
-    """What is shown while a run trains; this one shows nothing."""
+    """Display of a run in progress. This base class shows nothing."""
 
     def tick(self, step: int) -> None:
-        """A step has ended on the host. Called after every step, so it must cost next to nothing."""
+        """Count a step that has ended on the host. Called after every step, so it must be very cheap."""
 
     def show(self, record: Record) -> None:
-        """A record was made."""
+        """Show a new record."""
 
     def say(self, message: str) -> None:
-        """Show a message that a person should read."""
+        """Show a message to the user."""
 
     def busy(self, what: str) -> None:
-        """The run does something other than training steps, until the next `tick`: "validating", for one."""
+        """Show an activity other than training steps, such as "validating", until the next `tick`."""
 
     def close(self, *, finished: bool) -> None:
-        """Close it; `finished` is False when an error or a signal ends the run."""
+        """Close the display. `finished` is False when an error or a signal ends the run."""
 
 
 @contextlib.contextmanager
 def open_display(progress: Any, *, total: int, initial: int, compiles: bool = False) -> Iterator[Display]:
-    """The display that `progress` asks for, of a run that is at step `initial` of `total`.
+    """Yield the display for the option `progress`, of a run at step `initial` of `total`.
 
-    compiles: whether the first step compiles the model, which takes long and is announced.
+    compiles: whether the first step compiles the model, which takes long and is therefore shown.
     """
     display = _new_display(progress, Standing(total, initial), compiles=compiles)
     try:
@@ -193,7 +193,7 @@ class _Calls(Display):
 
 
 def _printable(text: str) -> str:
-    """A text without what would steer a terminal: a model may write any character."""
+    """Return the text without terminal control characters, which a model may generate."""
     return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
 
 
@@ -202,7 +202,7 @@ def _one_line(text: str) -> str:
 
 
 class _Lines(Display):
-    """Log lines: the first record, then one in ten seconds; every validation, sample and message, and the end."""
+    """Log lines: the first record, then at most one every ten seconds; all validations, samples and messages."""
 
     def __init__(self, standing: Standing, *, compiles: bool) -> None:
         self._standing = standing
@@ -254,15 +254,15 @@ def _validation(record: Record) -> str:
 
 
 def _narrower(shape: tuple[int | None, int | None]) -> tuple[int | None, int | None]:
-    """Columns and rows of a terminal with room for the ^C that it writes itself: a line that wraps stays there."""
+    """Return (columns, rows) with room for the ^C that the terminal prints: a wrapped line could not be redrawn."""
     num_columns, num_rows = shape
     return num_columns and max(num_columns - 2, 1), num_rows
 
 
 class _Bar(Display):
-    """One line that moves by time; messages and samples stay above it."""
+    """One line that is redrawn at a fixed rate. Messages and samples are printed above it."""
 
-    # What is left out first where the terminal is narrow comes last.
+    # Most important first. On a narrow terminal, the last ones are omitted.
     PRIORITY = ("doing", "loss", "left", "val", "rate", "pace", "memory", "mfu")
 
     def __init__(self, standing: Standing, *, compiles: bool) -> None:
@@ -319,7 +319,7 @@ class _Bar(Display):
             self._bar.write(text, file=sys.stderr)
 
     def _format(self, num_columns: int | None) -> str:
-        """The line in the format of tqdm: as much as fits into the columns, the most important first."""
+        """Return the line as a tqdm format, with the most important parts that fit in the columns."""
         parts = self._standing.parts()
         if self._doing:
             parts = {**parts, "doing": self._doing}

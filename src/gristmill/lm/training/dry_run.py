@@ -1,10 +1,10 @@
-"""plan: what a run would be, without running it: parameters, steps, tokens, memory and time. The folder is not touched.
+"""plan: parameters, steps, tokens, memory and time of a run, without running it.
 
-Everything that `train` refuses is refused here, and nothing is written. Time is measured, not computed: a few real
-steps and a few validation batches, in memory only, on one device and with the real batches, are extrapolated to the
-length of the run. Memory is the measured peak on a GPU. Elsewhere it is the sum of weights, gradients, optimizer state
-and what a forward pass keeps for the backward pass: that of one sequence, times `batch_size`. Where this is more than
-the machine has free, no step is taken.
+`plan` raises the errors that `train` would raise, and writes nothing. Time is measured: a few real steps and a few
+validation batches run in memory, on one device and with the real batches, and are extrapolated to the length of the
+run. On a GPU, memory is the measured peak. Elsewhere it is the sum of weights, gradients, optimizer state and the
+activations that a forward pass keeps for the backward pass, measured for one sequence and multiplied by `batch_size`.
+If the activations do not fit in free memory, no step is run.
 """
 
 from __future__ import annotations
@@ -59,32 +59,59 @@ if TYPE_CHECKING:
 __all__ = ["TrainPlan", "plan"]
 
 TIMED_STEPS = 2
-# After a first step as long as this, another one is not worth waiting for.
+# If the first step takes this long, it is used as the measurement and no other step is timed.
 LONG_STEP_SECONDS = 20.0
 TIMED_VAL_BATCHES = 2
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TrainPlan:
-    """What a run would be. Seconds and bytes are estimates; everything else is what `train` would do."""
+    """Result of `plan`: the size, length, memory and time of a run. Seconds and bytes are estimates.
 
-    config: TrainConfig  # with every number settled
+    Attributes:
+        config: The config of the run with every number filled in.
+        device: Name of the device.
+        num_parameters: Number of parameters of the model.
+        num_steps: Steps of the whole run.
+        first_step: Step at which a resumed run continues, otherwise 0.
+        num_tokens: Tokens of the whole run.
+        epochs: Passes over the data in the whole run.
+        source_epochs: Passes over each source of a mixture, empty for a single source.
+        weight_bytes: Memory of the weights per device.
+        gradient_bytes: Memory of the gradients per device.
+        optimizer_bytes: Memory of the optimizer state per device.
+        activation_bytes: Memory that one micro-batch keeps for its backward pass. None on a GPU, where the total peak
+            is measured instead.
+        memory_bytes: Total memory per device.
+        step_seconds: Time per step. None if a step does not fit in memory.
+        validation_seconds: Total time of all remaining validations.
+        seconds: Time of the remaining run including validations. None if a step does not fit in memory.
+        messages: Messages that `train` would show at the start.
+
+    Examples:
+        ```python
+        plan = gm.lm.plan("shards/", preset="tinystories-17m")
+        print(plan.num_parameters, plan.memory_bytes, plan.seconds)
+        ```
+    """
+
+    config: TrainConfig
     device: str
     num_parameters: int
-    num_steps: int  # of the whole run
-    first_step: int  # where a resumed run starts; otherwise 0
-    num_tokens: int  # of the whole run
-    epochs: float  # of the whole run
-    source_epochs: dict[str, float]  # of each source of a mixture; {} for a single one
+    num_steps: int
+    first_step: int
+    num_tokens: int
+    epochs: float
+    source_epochs: dict[str, float]
     weight_bytes: int
     gradient_bytes: int
     optimizer_bytes: int
-    activation_bytes: int | None  # that one micro-batch keeps for its backward pass; None where the peak was measured
-    memory_bytes: int  # on each device
-    step_seconds: float | None  # None where a step would not fit into memory
-    validation_seconds: float  # of all validations together
-    seconds: float | None  # that the rest of the run takes, validations included
-    messages: tuple[str, ...] = ()  # what `train` would report at the start
+    activation_bytes: int | None
+    memory_bytes: int
+    step_seconds: float | None
+    validation_seconds: float
+    seconds: float | None
+    messages: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"TrainPlan(num_steps={self.num_steps:,}, num_parameters={self.num_parameters:,}, time={self._time()!r})"
@@ -93,7 +120,14 @@ class TrainPlan:
         return html_table("TrainPlan", self.rows())
 
     def rows(self) -> list[tuple[str, str]]:
-        """What there is to show, as names and values."""
+        """Return the plan as (name, value) rows of text, as the command line shows it.
+
+        Examples:
+            ```python
+            for name, value in gm.lm.plan("shards/", preset="quickstart").rows():
+                print(f"{name:20} {value}")
+            ```
+        """
         left = self.num_steps - self.first_step
         resumed = f", of which {left:,} are left" if self.first_step else ""
         return [
@@ -153,13 +187,34 @@ def plan(
     overwrite: bool = False,
     **options: Unpack[TrainOptions],
 ) -> TrainPlan:
-    """Return what `train` would do with the same arguments: parameters, steps, tokens, memory and time.
+    """Return the size, length, memory and time of the run that `train` would start with the same arguments.
 
+    Nothing is written. Up to three steps and a few validation batches run in memory to measure time. With several
+    devices, one device runs its part of a step; exchanging gradients is not measured.
+
+    Args:
+        data: The training data; see `train`.
+        out: Folder of the run, to check that a run can start there or to plan the rest of the run in it. None skips
+            this check.
+        config: A `TrainConfig`, or the path of a YAML file with options.
+        preset: Name of a set of options; see `train`.
+        resume: True or "auto" plans the rest of the run in `out`.
+        overwrite: Plan a run that would replace the one in `out`.
+        **options: Options of the run, which are the fields of `TrainConfig`, and of its model, which are the fields of
+            `GPTConfig` or `VAEConfig`. Replace options of `preset` and `config`.
+
+    Raises:
+        OptionError: An option is unknown or out of range, or does not fit the data or the devices.
+        FileExistsError: `out` has a run, and neither `resume` nor `overwrite` is given.
+        CheckpointError: The run in `out`, or in `init_from`, is damaged, or was made with different options.
+        ShardsFormatError: `data` is not a complete folder of shards.
+        TrainingError: Memory runs out.
+        MissingPackageError: An optional package is not installed.
+
+    Examples:
+        ```python
         gm.lm.plan("shards/", preset="tinystories-17m").rows()
-
-    The folder `out` is not touched; it is needed only to check that a run may start there, or to resume the run in it.
-    Three steps and a few validation batches are computed in memory, to measure time. With several devices, one of them
-    computes its part of a step; exchanging gradients is not measured.
+        ```
     """
     require_packages("gm.lm.plan", "safetensors")
     folder = None if out is None else Path(out)
@@ -200,7 +255,7 @@ def _measure(fabric: Fabric, asked: TrainConfig, data: TrainingData, latest: Pat
 def _settled(
     fabric: Fabric, asked: TrainConfig, data: TrainingData, state: dict[str, Any] | None, messages: list[str]
 ) -> TrainConfig:
-    """The config of all devices, every number settled, found on one of them."""
+    """Return the config for all devices with every number filled in, measured on one device."""
     num_devices = asked.devices * asked.num_nodes
     share = asked_global_batch(asked, num_devices) // num_devices
     alone = dataclasses.replace(asked, devices=1, num_nodes=1, global_batch_size=max(1, share))
@@ -211,7 +266,7 @@ def _settled(
 
 
 class _Trial:
-    """A model in memory that takes a few steps, and what they cost."""
+    """A model in memory that runs a few steps, with their time and memory."""
 
     def __init__(self, fabric: Fabric, config: TrainConfig, model: Model, dataset: Dataset) -> None:
         self.fabric, self.config, self.model, self._dataset = fabric, config, model, dataset
@@ -221,17 +276,17 @@ class _Trial:
         self.optimizers = new_optimizers(config, model)
         self._updates = WeightUpdates(fabric, self.optimizers, model, clip_norm=config.clip_norm)
         self.activation_bytes: int | None = None
-        self.first_seconds = 0.0  # of the first step, which compiles and fills caches
+        self.first_seconds = 0.0  # time of the first step, which compiles and fills caches
         self.step_seconds: float | None = None
 
     def take_steps(self, first_step: int, messages: list[str]) -> None:
-        """Take the first step, then those that are timed; none where one would not fit into memory."""
+        """Run the first step, then the timed steps; run none if a step does not fit in memory."""
         if self.fabric.device.type != "cuda":
             self.activation_bytes = self._measure_activations(first_step)
             if (free := free_bytes()) is not None and self.activation_bytes > free:
                 messages.append(
-                    f"a step keeps about {figures.size(self.activation_bytes)} of activations, and "
-                    f"{figures.size(free)} of memory are free. Pass a smaller batch_size with a larger "
+                    f"a step needs about {figures.size(self.activation_bytes)} for activations, but only "
+                    f"{figures.size(free)} of memory is free. Pass a smaller batch_size with a larger "
                     f"gradient_accumulation_steps, or batch_size='auto'."
                 )
                 return
@@ -242,7 +297,7 @@ class _Trial:
     def _measure_activations(self, step: int) -> int:
         fields = {name: None if x is None else x[:1].clone() for name, x in vars(self._batch(step, 0)).items()}
         with _kept_for_backward(self.model) as kept, self.fabric.autocast():
-            # The graph must live until all is counted: memory that is freed would be counted twice or not at all.
+            # The graph must stay alive until all tensors are counted: freed memory could be counted twice or missed.
             graph = LossModule(self.model)(fields, self._schedule(step))
         del graph
         return kept.num_bytes * int(self.config.batch_size)
@@ -267,13 +322,13 @@ class _Trial:
         return mark_length(batch) if self.config.compile_model and self.config.model.varying_lengths else batch
 
     def _schedule(self, step: int) -> dict[str, Tensor]:
-        assert self.config.max_steps is not None  # it is resolved
+        assert self.config.max_steps is not None  # the config is resolved
         numbers = self.config.model.schedule(step, total_steps=self.config.max_steps)
         return {name: torch.full((), value, device=self.fabric.device) for name, value in numbers.items()}
 
 
 class _Kept:
-    """The tensors that a forward pass keeps for the backward pass, each memory counted once."""
+    """Counts the memory that a forward pass keeps for the backward pass, each storage once."""
 
     def __init__(self, model: Model) -> None:
         self._others = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
@@ -281,11 +336,11 @@ class _Kept:
 
     @property
     def num_bytes(self) -> int:
-        """All of them, without the weights."""
+        """Total size without the weights."""
         return sum(self._sizes.values())
 
     def add(self, tensor: Tensor) -> Tensor:
-        """Count a tensor, and keep it as it is."""
+        """Count a tensor and return it unchanged."""
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in self._others:
             self._sizes[storage.data_ptr()] = storage.nbytes()
@@ -302,11 +357,11 @@ def _kept_for_backward(model: Model) -> Iterator[_Kept]:
 def _validation_seconds(
     fabric: Fabric, config: TrainConfig, validation: Validation, trial: _Trial, first_step: int
 ) -> float:
-    """The time of all validations that are left: of the fixed subset each time, and once of everything."""
+    """Return the time of all remaining validations: the fixed subset each time, and all sequences once at the end."""
     dataset = validation.dataset
     if dataset is None or trial.step_seconds is None:
         return 0.0
-    assert isinstance(config.batch_size, int) and config.max_steps is not None  # it is resolved
+    assert isinstance(config.batch_size, int) and config.max_steps is not None  # the config is resolved
     num_sequences = min(TIMED_VAL_BATCHES * config.batch_size, dataset.num_sequences)
     begin = time.perf_counter()
     batches = dataset.validation_batches(num_sequences=num_sequences)
@@ -322,7 +377,7 @@ def _validation_seconds(
 def _plan(
     config: TrainConfig, data: TrainingData, trial: _Trial, first_step: int, validating: float, messages: list[str]
 ) -> TrainPlan:
-    assert config.max_steps is not None and config.global_batch_size is not None  # it is resolved
+    assert config.max_steps is not None and config.global_batch_size is not None  # the config is resolved
     num_devices = config.devices * config.num_nodes
     parts = num_devices if config.strategy == "fsdp" else 1
     weights = sum(parameter.nbytes for parameter in trial.model.parameters())

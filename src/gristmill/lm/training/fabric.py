@@ -1,7 +1,8 @@
-"""The names of Lightning Fabric that training uses, imported without the 1.5 seconds that torchmetrics takes.
+"""The names of Lightning Fabric that training uses, imported without torchmetrics, which takes 1.5 seconds.
 
-Fabric asks for the version of torchmetrics by importing it, and torchmetrics imports transformers, matplotlib and what
-else it finds. Training uses none of it, so a stand-in answers the question; a later import finds the real package.
+Fabric imports torchmetrics to get its version, and torchmetrics imports transformers, matplotlib and other packages.
+Training uses none of them, so Fabric gets a placeholder module with the version. A later import of torchmetrics finds
+the real package.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ __all__ = [
 
 @contextlib.contextmanager
 def _version_alone(package: str) -> Iterator[None]:
-    """While the block imports, `package` is a module with nothing but its version, unless it has been imported."""
+    """Within the block, `package` is a placeholder module with only a version, unless it is already imported."""
     try:
         stand_in = types.ModuleType(package)
         stand_in.__dict__["__version__"] = importlib.metadata.version(package)

@@ -1,7 +1,7 @@
-"""Launchers: which of its processes this one is, where torchrun or Slurm's srun has started a run. Needs no torch.
+"""Launchers: the rank of this process when torchrun or Slurm's srun has started the run. Does not import torch.
 
-A launcher sets variables in the environment of each process. Where it has, it decides how many processes there are, and
-Gristmill starts none.
+A launcher sets environment variables for each process. If they are set, the launcher decides the number of processes,
+and Gristmill starts none.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from gristmill.errors import OptionError
 
 __all__ = ["World", "find_world", "is_first_process", "num_restarts", "options_of_world", "unused_tasks"]
 
-# What torchrun sets; other launchers, such as those of clouds, set the same.
+# Variables that torchrun sets. Other launchers, such as those of cloud providers, set the same ones.
 OF_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-# Names of jobs in which people start processes by hand. Lightning uses the same rule.
+# Slurm job names of interactive sessions, in which users start processes by hand. Lightning uses the same rule.
 BY_HAND = ("bash", "interactive")
 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """The processes of a run, as its launcher has started them, and the place of this one among them."""
+    """The processes that a launcher has started for a run, and the rank of this one."""
 
     launcher: str
     size: int
     rank: int
     devices: int
-    """Processes on each node: one per device."""
+    """Processes per node: one per device."""
     num_nodes: int
 
     def __str__(self) -> str:
@@ -38,10 +38,10 @@ class World:
 
 
 def find_world(environment: Mapping[str, str] = os.environ) -> World | None:
-    """The processes that a launcher has started this one among; None where there is no launcher.
+    """Return the processes that the launcher has started, or None without a launcher.
 
-    `OptionError` for processes that are divided unevenly among the nodes, and for launchers that are not known.
-    torchrun comes first: inside a job of Slurm, it may start the processes of each node.
+    Raises `OptionError` if processes are divided unevenly among the nodes, or if the launcher is not supported.
+    torchrun is checked first, because inside a Slurm job it may start the processes of each node.
     """
     world = _of_torchrun(environment) or _of_srun(environment)
     if world is None:
@@ -56,7 +56,7 @@ def find_world(environment: Mapping[str, str] = os.environ) -> World | None:
 
 
 def is_first_process(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether this is the process that writes, shows progress and reports for all others."""
+    """Return whether this is the process that writes files and shows progress on behalf of all."""
     world = find_world(environment)
     if world is not None:
         return world.rank == 0
@@ -64,9 +64,9 @@ def is_first_process(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def options_of_world(asked: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> dict[str, int]:
-    """`devices` and `num_nodes` as the launcher has them; {} where there is none. Others in `asked` are `OptionError`.
+    """Return `devices` and `num_nodes` of the launcher; {} without one. Raise `OptionError` if `asked` differs.
 
-    1 is the default of both, and stands for an option that was not passed.
+    1 is the default of both and counts as not passed.
     """
     world = find_world(environment)
     if world is None:
@@ -76,13 +76,13 @@ def options_of_world(asked: Mapping[str, Any], environment: Mapping[str, str] = 
         if asked.get(name, 1) not in (1, number):
             raise OptionError(
                 f"{name}={asked[name]} does not fit the {world} ({world.num_nodes} x {world.devices}). "
-                f"The launcher decides: leave the option out, or pass {name}={number}."
+                f"The launcher sets it: leave the option out, or pass {name}={number}."
             )
     return found
 
 
 def num_restarts(environment: Mapping[str, str] = os.environ) -> int:
-    """How often torchrun --max-restarts has started the processes again; 0 at the first start and without torchrun."""
+    """Return how often torchrun --max-restarts has restarted the processes; 0 without torchrun."""
     return _number(environment, "TORCHELASTIC_RESTART_COUNT", "0")
 
 
@@ -95,7 +95,7 @@ def _of_torchrun(environment: Mapping[str, str]) -> World | None:
         return None
     if missing:
         raise OptionError(
-            f"RANK and WORLD_SIZE={size} are set, and {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} "
+            f"RANK and WORLD_SIZE={size} are set, but {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} "
             f"not. Start the processes with torchrun or srun, which set all of them, or unset RANK and WORLD_SIZE."
         )
     devices = _number(environment, "LOCAL_WORLD_SIZE")
@@ -105,10 +105,10 @@ def _of_torchrun(environment: Mapping[str, str]) -> World | None:
 
 
 def _of_srun(environment: Mapping[str, str]) -> World | None:
-    """The tasks of a step of srun.
+    """Return the tasks of an srun step, or None.
 
-    The shell of salloc or sbatch is no step: it has SLURM_NTASKS, and is one process. A step of one task is no world of
-    several processes either, so that `devices` may start them.
+    The shell of salloc or sbatch is not a step: SLURM_NTASKS is set, but it is a single process. A step with one task
+    also returns None, so that `devices` can start further processes.
     """
     if "SLURM_STEP_NUM_TASKS" not in environment or environment.get("SLURM_JOB_NAME") in BY_HAND:
         return None
@@ -126,7 +126,7 @@ def _of_srun(environment: Mapping[str, str]) -> World | None:
 
 
 def _tasks_per_node(text: str) -> list[int]:
-    """The different numbers of tasks on the nodes of a step.
+    """Return the distinct numbers of tasks on the nodes of a step.
 
     >>> _tasks_per_node("4(x2),3")
     [4, 3]
@@ -135,27 +135,31 @@ def _tasks_per_node(text: str) -> list[int]:
 
 
 def unused_tasks(environment: Mapping[str, str] = os.environ) -> str | None:
-    """What to tell the user of a Slurm job with several tasks in which this is the only process; None otherwise."""
+    """Return a message if this is the only process in a Slurm job with several tasks, otherwise None."""
     tasks = environment.get("SLURM_NTASKS", "1")
     if not tasks.isdecimal() or int(tasks) == 1 or find_world(environment) is not None:
         return None
     if "SLURM_STEP_NUM_TASKS" in environment or "LOCAL_RANK" in environment:
         return None
-    return f"the Slurm job has {tasks} tasks, and this is one process. Put srun before the command to use all of them."
+    return (
+        f"the Slurm job has {tasks} tasks, but only one process runs. Put srun before the command to use all of them."
+    )
 
 
 def _refuse_mpirun(environment: Mapping[str, str]) -> None:
     size = environment.get("OMPI_COMM_WORLD_SIZE", "1")
     if size != "1":
         raise OptionError(
-            f"mpirun has started {size} processes, and Gristmill does not know its variables. Start them with torchrun "
-            f"or srun."
+            f"mpirun has started {size} processes, but Gristmill does not support mpirun. Start them with torchrun or "
+            f"srun."
         )
 
 
 def _number(environment: Mapping[str, str], name: str, default: str | None = None) -> int:
     value = environment.get(name) or default
     if value is None or not value.isdecimal():
-        found = f"is {value!r}" if value is not None else "is not set"
-        raise OptionError(f"{name} in the environment {found}. A launcher sets it to a number: use torchrun or srun.")
+        found = f"is {value!r}, not a number" if value is not None else "is not set"
+        raise OptionError(
+            f"environment variable {name} {found}. Start the processes with torchrun or srun, which set it."
+        )
     return int(value)

@@ -1,4 +1,4 @@
-"""The loss of a model: as a module that can be compiled and shared among devices, and as a mean over many batches."""
+"""The loss of a model: as a module that can be compiled and distributed, and as a mean over many batches."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["LossModule", "MeanLoss", "mean_loss", "num_val_sequences"]
 
 
 class LossModule(nn.Module):
-    """The loss of a model as the forward pass of a module: what is compiled, and what devices share.
+    """The loss of a model as the forward pass of a module, to compile and to distribute over devices.
 
-    It takes the fields of a batch, not the batch: wrappers look for tensors in what they are given, and know dicts.
+    Takes the fields of a batch as a dict, because wrappers look for tensors in their arguments and support dicts.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -29,7 +29,7 @@ class LossModule(nn.Module):
         self.model = model
 
     def forward(self, fields: dict[str, Any], schedule: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-        """What `model.loss` gives for the batch of these fields, with what is recorded as detached tensors."""
+        """Return the result of `model.loss` for the batch of these fields, with recorded statistics detached."""
         loss, stats = _checked(self.model.loss(Batch(**fields), schedule), self.model)  # type: ignore[operator]
         config = getattr(self.model, "config", None)
         declared = {name: _found(stats, name, self.model) for name in getattr(config, "STATISTICS", ())}
@@ -38,16 +38,16 @@ class LossModule(nn.Module):
 
 
 def _checked(found: Any, model: nn.Module) -> tuple[Tensor, dict[str, Any]]:
-    """What a model's `loss` returned, if it can be trained with."""
+    """Return the result of a model's `loss`; raise `OptionError` if it is unusable."""
     name = f"{type(model).__name__}.loss"
     if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], dict)):
         raise OptionError(f"{name} returned a {type(found).__name__}. Return (loss, stats): a tensor and a dict.")
     loss, stats = found
     if not isinstance(loss, Tensor) or loss.ndim:
         shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
-        raise OptionError(f"{name} returned a loss of {shape}. Return one number as a tensor, such as a mean.")
+        raise OptionError(f"{name} returned a loss of {shape}. Return a tensor with a single number, such as a mean.")
     if torch.is_grad_enabled() and model.training and not loss.requires_grad:
-        raise OptionError(f"{name} returned a loss without a gradient. Return it before it is detached.")
+        raise OptionError(f"{name} returned a loss without a gradient. Return a loss that is not detached.")
     return loss, stats
 
 
@@ -55,19 +55,19 @@ def _found(stats: Mapping[str, Any], name: str, model: nn.Module) -> Any:
     if name not in stats:
         raise OptionError(
             f"{type(model).__name__}.loss returns no {name!r}, which STATISTICS of its config declares. Add it to the "
-            f"stats that loss returns, or leave it out of STATISTICS."
+            f"stats that loss returns, or remove it from STATISTICS."
         )
     return stats[name]
 
 
 def _detached(value: Any, loss: Tensor) -> Tensor:
-    """A statistic as a tensor without its graph, which would keep the activations of every step until it is read."""
+    """Return a statistic as a detached tensor. Its graph would keep the activations of every step until it is read."""
     return value.detach() if isinstance(value, Tensor) else torch.as_tensor(float(value), device=loss.device)
 
 
 @dataclass(frozen=True, slots=True)
 class MeanLoss:
-    """The loss over some batches, and the statistics that were asked for."""
+    """Mean loss over some batches, and the requested statistics."""
 
     loss: float  # nats per token
     num_tokens: int
@@ -85,13 +85,13 @@ def mean_loss(
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
     seed: int = 0,
 ) -> MeanLoss | None:
-    """The mean loss over the batches of all ranks; None if it was stopped on the way.
+    """Return the mean loss over the batches of all ranks, or None if it was stopped.
 
-    Each target counts once, however the batches are cut. The loss is that of an empty schedule: a model without one
-    takes its defaults, a VAE a KL weight of 1. A VAE draws its latents by `seed`, the same each time for the same
-    batches. The module is back in its mode afterwards, and torch's generators where they were.
+    Each target has the same weight, independent of how the batches are divided. The schedule is empty, so a model uses
+    its defaults: a VAE has a KL weight of 1. A VAE draws its latents from `seed`, so they are the same each time for
+    the same batches. Restores the mode of the module and torch's generators.
 
-    stats: the statistics of the model to return, and whether each is a mean per "token" or per "sequence" of a batch.
+    stats: statistics of the model to return, and whether each is a mean per "token" or per "sequence" of a batch.
     """
     was_training = module.training
     module.eval()
@@ -116,22 +116,22 @@ def mean_loss(
 
 
 def _sums(module: nn.Module, batch: Batch, stats: Mapping[str, Averaging]) -> Tensor:
-    """The sums over a batch: of the loss, of targets, of sequences, and of each statistic."""
+    """Return the sums over a batch: loss, targets, sequences, and each statistic."""
     loss, found = module(dict(vars(batch)), {})
     counted_BT = batch.targets_BT != IGNORED
     counts = {"token": counted_BT.sum(), "sequence": counted_BT.any(1).sum()}
     sums = [loss.double() * counts["token"], counts["token"], counts["sequence"]]
     sums += [found[name].double() * counts[average] for name, average in stats.items()]
-    # A batch of nothing but padding has the loss 0 / 0.
+    # A batch with only padding has the loss 0 / 0.
     return torch.where(counts["token"] > 0, torch.stack([each.double() for each in sums]), 0.0)
 
 
 def num_val_sequences(limit: int | float | None, *, total: int, batch_size: int) -> int:
-    """How many of `total` sequences a validation takes for `limit_val_batches`.
+    """Return how many of `total` sequences a validation uses, for the value of `limit_val_batches`.
 
-    A run computes it once, at its first start, and keeps it: with another batch size it then validates on the same
-    sequences, and `best_val_loss` still compares. None and 0 are all sequences, a float is a share of them, and a whole
-    number is that many batches of `batch_size`.
+    A run computes this once, at its first start, so that it validates on the same sequences if it is resumed with
+    another batch size, and `best_val_loss` stays comparable. None and 0 mean all sequences, a float a fraction of them,
+    and a whole number that many batches of `batch_size`.
 
     >>> num_val_sequences(32, total=10_000, batch_size=8), num_val_sequences(0.1, total=10_000, batch_size=8)
     (256, 1000)

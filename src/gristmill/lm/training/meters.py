@@ -1,8 +1,8 @@
-"""Meters: tokens per second, share of the device's peak (MFU), padding, time the device waits for data, memory.
+"""Meters: tokens per second, model FLOPs utilization (MFU), padding, time spent waiting for data, memory.
 
-MFU is computed twice: against the peak on the data sheet (`device_peak`), and against a large matrix product measured
-on this very device at the start of the run (`measured_matmul_flops`), which is what a perfect program could reach here.
-A CPU has neither. Only `Meter.read` waits for the device, once in `log_interval` steps.
+MFU is computed twice: relative to the data-sheet peak (`device_peak`), and relative to a large matrix product measured
+on the device at the start of the run (`measured_matmul_flops`), which is the upper limit for any program on it. Neither
+exists for a CPU. Only `Meter.read` waits for the device, once every `log_interval` steps.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
     "memory_bytes",
 ]
 
-# Dense matrix products in bf16 or fp16, FLOP per second, by a part of the device's name; the first that fits counts.
+# Peak of dense bf16 or fp16 matrix products in FLOP per second, by a part of the device name. The first match counts.
 DEVICE_PEAKS = {
     "B200": 2250e12,
     "H200": 989e12,
@@ -64,13 +64,12 @@ DEVICE_PEAKS = {
     "MI250X": 383e12,
 }
 FP32_SHARE = 0.5  # TF32 runs at half the rate of bf16 on all of these
-# No program is faster than the device. A greater share means that the yardstick is wrong, so it is not shown; a little
-# more than 1 is the noise of two measurements.
+# An MFU above 1 means that the reference peak is wrong, so it is not shown. Slightly more than 1 is measurement noise.
 MAX_SHARE = 1.05
 
 
 def device_peak(name: str, precision: str = "bf16-mixed") -> float | None:
-    """The peak of a device on its data sheet, FLOP per second; None for one that is not in the table (a CPU, for one).
+    """Return the data-sheet peak of a device in FLOP per second; None if it is not in the table, such as a CPU.
 
     >>> device_peak("NVIDIA H200") / 1e12, device_peak("AMD EPYC")
     (989.0, None)
@@ -82,17 +81,17 @@ def device_peak(name: str, precision: str = "bf16-mixed") -> float | None:
 
 
 def device_name(device: torch.device) -> str:
-    """What the device calls itself."""
+    """Return the name of the device."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return {"cpu": "CPU", "mps": "Apple GPU"}.get(device.type, device.type)
 
 
 def measured_matmul_flops(device: torch.device, dtype: torch.dtype, *, seconds: float = 0.2) -> float | None:
-    """The FLOP per second of a square matrix product on this device: the best of those that fit into `seconds`.
+    """Return the FLOP per second of a square matrix product on this device: the best within `seconds`.
 
-    None for a CPU, and where memory is short. A CPU shares its cores: beside three other busy processes the product
-    ran at a thirtieth of its speed, and a run that had the cores to itself later would seem to reach 339 % of it.
+    None for a CPU, or if memory is short. A CPU shares its cores: next to three other busy processes, the product ran
+    at 1/30 of its speed, and a run that later had the cores to itself would have shown an MFU of 339 %.
     """
     if device.type == "cpu":
         return None
@@ -101,15 +100,15 @@ def measured_matmul_flops(device: torch.device, dtype: torch.dtype, *, seconds: 
     except torch.OutOfMemoryError:
         return None
     finally:
-        if device.type == "cuda":  # the matrices are no part of the memory of the run
+        if device.type == "cuda":  # the matrices do not count as memory of the run
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(device)
 
 
 def _best_matmul_flops(device: torch.device, dtype: torch.dtype, size: int, seconds: float) -> float:
-    # Of random numbers, as those of a model are: ones and zeros take less power, and a GPU at its limit runs faster.
+    # Random numbers, as in a model: ones and zeros need less power, so a GPU at its power limit would run faster.
     a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
-    torch.mm(a, b)  # the first one also loads the library
+    torch.mm(a, b)  # the first product also loads the library
     best, end = math.inf, time.perf_counter() + seconds
     while time.perf_counter() < end:
         synchronize(device)
@@ -121,7 +120,7 @@ def _best_matmul_flops(device: torch.device, dtype: torch.dtype, size: int, seco
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all it was given."""
+    """Wait until the device has finished all queued work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
@@ -129,14 +128,14 @@ def synchronize(device: torch.device) -> None:
 
 
 def memory_bytes(device: torch.device) -> int | None:
-    """The most memory the run has held: of the device, or of the process where that is the device."""
+    """Return the peak memory on a GPU, otherwise the resident memory of the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resident_bytes()
 
 
 def free_bytes() -> int | None:
-    """The memory that this machine, or the container around this process, has left; None where that is not known."""
+    """Return the free memory of this machine or container; None if unknown."""
     found = []
     with contextlib.suppress(OSError, ValueError, IndexError, StopIteration):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
@@ -150,20 +149,20 @@ def free_bytes() -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the steps since the last reading were like."""
+    """Measurements of the steps since the last reading."""
 
     loss: float  # mean over the steps
-    stats: dict[str, float]  # what else the model reports for a step, likewise
-    grad_norm: float  # mean over the steps that have a finite one: a step of 16-mixed may have none, and is skipped
+    stats: dict[str, float]  # other statistics of the model, as means over the steps
+    grad_norm: float  # mean over the steps with a finite norm; a skipped step of 16-mixed has none
     grad_norm_max: float
-    first_bad_step: int | None  # the first whose loss or gradient norm is not a number
+    first_bad_step: int | None  # the first step with a loss or gradient norm that is NaN or infinite
     tokens_per_second: float  # without padding
-    padding: float  # share of what was computed on that is no token
-    mfu: float | None  # padding is work for nothing: it counts as none
+    padding: float  # fraction of the computed positions that are padding
+    mfu: float | None  # padding does not count as useful work
     mfu_matmul: float | None
-    data_wait: float  # share of the time in which the device had nothing to do for lack of a batch
-    seconds: float  # since the run began, those before a resume among them
-    bad_value: str = ""  # what was not a number: "the loss of" or "the gradient norm of" the first bad step
+    data_wait: float  # fraction of the time in which the device was idle, waiting for a batch
+    seconds: float  # since the run began, including the time before it was resumed
+    bad_value: str = ""  # "the loss of" or "the gradient norm of", for the first bad step
     any_failed: bool = False  # whether any rank has passed `has_failed=True` to `Meter.read`
 
 
@@ -173,9 +172,10 @@ Pending: TypeAlias = dict[str, list[float | None]]
 def first_bad_step(
     steps: Sequence[float | None], losses: Sequence[float | None], norms: Sequence[float | None]
 ) -> tuple[int | None, str]:
-    """The first step whose loss or gradient norm is not a number, and which of them; (None, "") if there is none.
+    """Return (the first step with a bad loss or gradient norm, which of the two), or (None, "").
 
-    A norm of inf, or None, is no error: precision 16-mixed has skipped that step (see weight_updates.py).
+    A loss that is NaN or infinite is bad, and a norm that is NaN. A norm of inf or None is not an error: precision
+    16-mixed has skipped that step (see weight_updates.py).
     """
     for step, loss, norm in zip(steps, losses, norms, strict=True):
         assert step is not None
@@ -187,7 +187,7 @@ def first_bad_step(
 
 
 class Meter:
-    """Collects losses on the device and times on the host, and turns them into a `Reading` when asked."""
+    """Collects losses on the device and times on the host, and returns them as a `Reading`."""
 
     def __init__(
         self,
@@ -208,25 +208,25 @@ class Meter:
         self._values = torch.zeros(len(self._names), capacity, device=device)
         self._steps: list[int] = []
         self._flops_per_token = flops_per_token
-        self._reduce = reduce  # the mean over ranks
+        self._reduce = reduce  # computes the mean over ranks
         self._peaks = [None if peak is None else peak * num_devices for peak in (peak, matmul_flops)]
         self._began = time.perf_counter() - seconds_before
         self.restart()
 
     def restart(self) -> None:
-        """Begin to take time here: what lies before (a validation, a checkpoint) is no part of a step."""
+        """Restart the timer. Time before this, such as a validation or a checkpoint, does not count."""
         self._restarted = time.perf_counter()
         self._wait.restart()
         self._num_tokens, self._num_slots = 0, 0
 
     def waiting_for_data(self) -> contextlib.AbstractContextManager[None]:
-        """A block in which the host waits for data; what the device has to do meanwhile is no waiting."""
+        """Return a context in which the host waits for data. Time in which the device has work does not count."""
         return self._wait.waiting()
 
     def add(self, step: int, losses: Tensor, grad_norm: Tensor, num_tokens: int, num_slots: int) -> None:
-        """Note a step: loss and stats, and its tokens without and with padding.
+        """Add the loss and stats of a step, and its number of tokens without and with padding.
 
-        The values stay on the device: the host does not wait for them.
+        The values stay on the device, so the host does not wait for them.
         """
         index = len(self._steps)
         self._values[:-1, index].copy_(losses, non_blocking=True)
@@ -237,19 +237,19 @@ class Meter:
 
     @property
     def seconds(self) -> float:
-        """Since the run began."""
+        """Seconds since the run began."""
         return time.perf_counter() - self._began
 
     @property
     def has_pending(self) -> bool:
-        """Whether there are steps that were not read yet."""
+        """Whether there are steps that have not been read yet."""
         return bool(self._steps)
 
     def pending(self) -> Pending:
-        """The losses and gradient norms that were not read yet: what a checkpoint between two readings must keep.
+        """Return the losses and gradient norms that have not been read yet, for a checkpoint between two readings.
 
-        JSON has neither inf nor NaN: None stands for them. As a norm it is inf, that of a step that was skipped; a norm
-        that is NaN stays, for such a step is no good and must not be saved.
+        JSON has neither inf nor NaN, so a loss that is inf or NaN becomes None, and a norm of inf (a skipped step)
+        becomes None. A norm that is NaN is kept: such a step is bad and must not be saved.
         """
         *rows, norms = self._host_values()
         kept = [[value if math.isfinite(value) else None for value in row] for row in rows]
@@ -257,7 +257,7 @@ class Meter:
         return {"steps": list(self._steps), **dict(zip(self._names, kept, strict=True))}
 
     def _host_values(self, *further: float) -> list[list[float]]:
-        """A row per name, with a value per step, and one for each of the `further` numbers: the means over ranks."""
+        """Return one row per name and per number in `further`, with one value per step: the means over ranks."""
         values = self._values[:, : len(self._steps)].clone()
         rows_of_further = [torch.full_like(values[:1], number) for number in further]
         values = torch.cat([values, *rows_of_further])
@@ -265,9 +265,9 @@ class Meter:
         return rows
 
     def restore(self, pending: Pending) -> None:
-        """Take up what `pending` gave."""
+        """Restore the result of `pending`."""
         self._steps = [int(step) for step in pending["steps"] if step is not None]
-        # The interval of readings may be another one now, and these steps then come on top of a whole one.
+        # log_interval may have changed, so a whole interval may be added to these steps before the next reading.
         self._values = torch.cat(
             [self._values, torch.zeros_like(self._values[:, :1]).expand(-1, len(self._steps))], dim=1
         )
@@ -279,7 +279,7 @@ class Meter:
     def read(self, *, has_failed: bool = False) -> Reading:
         """Wait for the device, and return the reading of the steps since the last one.
 
-        has_failed: something of this rank that all ranks should learn of; it travels with the losses.
+        has_failed: a failure of this rank, which is sent to all ranks together with the losses.
         """
         losses, *stats, norms, failures = self._host_values(float(has_failed))
         elapsed = max(time.perf_counter() - self._restarted, 1e-9)
@@ -308,6 +308,6 @@ class Meter:
 
 
 def _share(flops: float, peak: float | None) -> float | None:
-    """The share of the peak that is used; None where there is no peak, or one that cannot be right."""
+    """Return the used fraction of the peak; None without a peak, or if the peak must be wrong."""
     share = None if peak is None else flops / peak
     return None if share is None or share > MAX_SHARE else share

@@ -1,4 +1,4 @@
-"""Muon: momentum whose update is made orthogonal, for the matrices inside a model.
+"""Muon: momentum with orthogonalized updates, for the matrices inside a model.
 
 Shapes: K matrices of R rows and C columns.
 """
@@ -17,27 +17,27 @@ from gristmill.lm.training.muon_sharing import local, sharing_of
 __all__ = ["Muon", "orthogonalized", "row_counts"]
 
 NUM_STEPS = 5
-# Each step maps a singular value s to a s + b s^3 + c s^5. With these, five steps bring all from 0.01 to 1 into about
-# 0.7 to 1.2: near enough to 1, and much sooner than the polynomial that converges to 1.
+# Each step maps a singular value s to a s + b s^3 + c s^5. With these coefficients, five steps map values from 0.01 to
+# 1 to about 0.7 to 1.2. That is close enough to 1, and much faster than a polynomial that converges to 1.
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
 class Muon(torch.optim.Optimizer):
-    """Steps along the momentum of the gradient with all its singular values set to about 1.
+    """Optimizer that steps along the momentum of the gradient, with all its singular values set to about 1.
 
         momentum = beta * momentum + (1 - beta) * gradient
         update   = orthogonalized(beta * momentum + (1 - beta) * gradient) * sqrt(max(1, R / C))     (Nesterov)
         weight   = weight * (1 - lr * weight_decay) - lr * update
 
-    For two-dimensional weights. A group may have `num_stacked`: its weights are then so many matrices on top of each
-    other, as those of query, key and value, and each is made orthogonal for itself; a tuple has the rows of each. All
-    matrices of one shape are done in one go: a GPU has little to do on a single one.
+    For two-dimensional weights. `num_stacked` of a group is the number of matrices stacked in each weight, such as
+    query, key and value, or a tuple with the rows of each. Each matrix is orthogonalized separately. All matrices of
+    one shape are batched, because a single matrix does not fill a GPU.
 
-    Where torch.distributed has several processes, they share the work (muon_sharing.py): weights are then the same on
-    all of them, as under DDP, or sharded by rows, as under FSDP2, and all processes step together.
+    If torch.distributed has several processes, they share the work (muon_sharing.py). Weights must then be the same on
+    all processes, as with DDP, or sharded by rows, as with FSDP2, and all processes must step together.
 
-    As torch's fused optimizers do, a step heeds an attribute `found_inf`, a tensor of 0 or 1: where it is 1, weights
-    and momenta stay as they are. The host need not wait for the device.
+    Like torch's fused optimizers, a step uses the attribute `found_inf`, a tensor of 0 or 1. If it is 1, weights and
+    momenta do not change. The host does not wait for the device.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Muon(torch.optim.Optimizer):
         momentum: float = 0.95,
         weight_decay: float = 0.0,
     ) -> None:
-        """`params`: weights, or groups of them."""
+        """`params`: weights, or groups of weights."""
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "num_stacked": 1})
         self._sharing = sharing_of([weight for group in self.param_groups for weight in group["params"]])
 
@@ -58,7 +58,7 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: Callable[[], float]) -> float: ...
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Change the weights that have a gradient."""
+        """Update the weights that have a gradient."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -86,14 +86,14 @@ class Muon(torch.optim.Optimizer):
                 self.state[weight]["momentum"] = torch.zeros_like(weight)
         momenta = [local(self.state[weight]["momentum"]) for weight in weights]
         gradients = [local(weight.grad) for weight in weights if weight.grad is not None]
-        if skip is not None:  # towards itself, a momentum does not move
+        if skip is not None:  # with its own value as the gradient, a momentum does not change
             pairs = zip(momenta, gradients, strict=True)
             gradients = [torch.where(skip > 0, momentum, gradient) for momentum, gradient in pairs]
         torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
         return list(torch._foreach_lerp(gradients, momenta, group["momentum"]))
 
     def _orthogonalize(self, updates: list[Tensor]) -> None:
-        """Each update in place: those of all weights that have a gradient, in the order of the groups."""
+        """Orthogonalize in place the updates of all weights that have a gradient, in the order of the groups."""
         counts = [
             row_counts(weight.shape[0], group["num_stacked"])
             for group in self.param_groups
@@ -107,7 +107,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def row_counts(num_rows: int, num_stacked: int | tuple[int, ...]) -> tuple[int, ...]:
-    """The rows of each matrix of a weight.
+    """Return the number of rows of each matrix of a weight.
 
     >>> row_counts(6, 3), row_counts(6, (4, 1, 1))
     ((2, 2, 2), (4, 1, 1))
@@ -122,7 +122,7 @@ def _weights(group: dict[str, Any]) -> list[Tensor]:
 
 
 def _orthogonalize_all(matrices: list[Tensor]) -> None:
-    """Each matrix in place, those of one shape together."""
+    """Orthogonalize each matrix in place, with one batch per shape."""
     alike: dict[tuple[Any, ...], list[Tensor]] = defaultdict(list)
     for matrix in matrices:
         alike[matrix.shape, matrix.dtype, matrix.device].append(matrix)
@@ -133,17 +133,18 @@ def _orthogonalize_all(matrices: list[Tensor]) -> None:
 
 
 def orthogonalized(matrices_KRC: Tensor) -> Tensor:
-    """U V^T of each matrix U S V^T, roughly: its singular values lie near 1. In bf16 on a GPU, whose noise is harmless.
+    """Return approximately U V^T for each matrix U S V^T, so that its singular values are near 1.
 
-    Newton-Schulz iteration: polynomials of the matrix alone, so that nothing but matrix products is needed.
+    Newton-Schulz iteration: polynomials of the matrix, so that only matrix products are needed. On a GPU it runs in
+    bf16, whose rounding errors are harmless here.
     """
     a, b, c = COEFFICIENTS
     dtype = _working_dtype(matrices_KRC)
-    # Singular values must not exceed 1 for the iteration to converge, and none exceeds the Frobenius norm.
+    # The iteration converges only if no singular value exceeds 1. None exceeds the Frobenius norm.
     norms_K11 = torch.linalg.matrix_norm(matrices_KRC, keepdim=True)
     x_KRC = (matrices_KRC / (norms_K11 + 1e-7)).to(dtype)
     is_tall = x_KRC.shape[-2] > x_KRC.shape[-1]
-    if is_tall:  # the products below are of the size of the rows
+    if is_tall:  # the products below are R x R, so rows should be the smaller dimension
         x_KRC = x_KRC.mT
     for _ in range(NUM_STEPS):
         square_KRR = x_KRC @ x_KRC.mT

@@ -1,8 +1,8 @@
-"""Muon on several devices: each matrix is made orthogonal by one of them, and the others get the result.
+"""Muon on several devices: one device orthogonalizes each matrix and sends the result to the others.
 
-Under ddp all devices have all updates: each works on its matrices, and one collective gives all results to all. Under
-fsdp a device has some rows of every update: one collective brings the rows of a matrix to the device that works on it,
-and another one brings the rows of the result back.
+With ddp all devices have all updates. Each device processes its matrices, and one collective sends all results to all
+devices. With fsdp a device has some rows of every update. One collective sends the rows of a matrix to the device that
+processes it, and another one sends the rows of the result back.
 
 Shapes: R rows and C columns of a matrix.
 """
@@ -25,22 +25,22 @@ __all__ = ["Matrix", "Sharing", "assigned", "local", "rows_of_rank", "sharing_of
 
 @dataclass(frozen=True)
 class Matrix:
-    """Some rows of a weight that are one matrix: all of them, or a third where query, key and value are stacked."""
+    """Rows of a weight that form one matrix: all of them, or a third if query, key and value are stacked."""
 
-    weight: int  # its place in the list of updates
+    weight: int  # index in the list of updates
     begin: int
     end: int
     num_columns: int
 
     @property
     def cost(self) -> int:
-        """What it costs to make it orthogonal, in products of numbers, up to a factor that all have in common."""
+        """Number of multiplications to orthogonalize the matrix, up to a common factor."""
         small, large = sorted((self.end - self.begin, self.num_columns))
         return small * small * large
 
 
 def assigned(matrices: Sequence[Matrix], num_ranks: int) -> list[int]:
-    """The rank that works on each matrix: the costliest first, each to the rank with the least work so far.
+    """Return the rank that processes each matrix. The most expensive are assigned first, to the least loaded rank.
 
     >>> assigned([Matrix(0, 0, 4, 4), Matrix(1, 0, 2, 2), Matrix(2, 0, 2, 2)], 2)
     [0, 1, 1]
@@ -53,7 +53,7 @@ def assigned(matrices: Sequence[Matrix], num_ranks: int) -> list[int]:
 
 
 def rows_of_rank(num_rows: int, rank: int, num_ranks: int) -> tuple[int, int]:
-    """The rows that a rank has of a sharded weight, from and up to: equal shares, the last ones smaller or empty.
+    """Return (begin, end) of the rows of a sharded weight on a rank: equal parts, the last ones smaller or empty.
 
     >>> [rows_of_rank(5, rank, 3) for rank in range(3)]
     [(0, 2), (2, 4), (4, 5)]
@@ -63,12 +63,12 @@ def rows_of_rank(num_rows: int, rank: int, num_ranks: int) -> tuple[int, int]:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """What this rank has of a tensor."""
+    """Return the part of a tensor on this rank."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def sharing_of(weights: Sequence[Tensor]) -> Sharing | None:
-    """How the devices share the work on these weights; None where there is one device only."""
+    """Return the `Sharing` for these weights, or None with a single device."""
     if not weights or not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return None
     meshes = {weight.device_mesh for weight in weights if hasattr(weight, "device_mesh")}
@@ -78,17 +78,17 @@ def sharing_of(weights: Sequence[Tensor]) -> Sharing | None:
     by_rows = all(hasattr(each, "placements") and [str(p) for p in each.placements] == ["S(0)"] for each in weights)
     if others or mesh.ndim > 1 or not by_rows:
         raise OptionError(
-            "name='muon' needs weights that are whole on each device, or all sharded by rows over the same devices. "
-            "Pass name='adamw', or shard with fully_shard over a mesh of one dimension."
+            "optimizer='muon' needs weights that are whole on each device, or all sharded by rows over the same "
+            "devices. Pass optimizer='adamw', or shard with fully_shard over a one-dimensional mesh."
         )
     return Sharing(mesh.get_group(), is_sharded=True)
 
 
 class Sharing:
-    """Makes matrices orthogonal together with the other ranks of a group. All must call it with the same matrices."""
+    """Orthogonalizes matrices together with the other ranks of a group. All must call it with the same matrices."""
 
     def __init__(self, group: Any, *, is_sharded: bool) -> None:
-        """is_sharded: a rank has some rows of each update; otherwise all of them, the same on every rank."""
+        """is_sharded: each rank has some rows of each update; otherwise every rank has all rows."""
         self._group, self._is_sharded = group, is_sharded
         self._rank, self._size = torch.distributed.get_rank(group), torch.distributed.get_world_size(group)
         self._layouts: dict[Any, _Layout] = {}
@@ -101,10 +101,10 @@ class Sharing:
         *,
         dtype: torch.dtype,
     ) -> None:
-        """Replace each of `updates` (what this rank has of it) by its orthogonal form.
+        """Replace each of `updates`, or the part of it on this rank, by its orthogonalized form.
 
-        row_counts: of each update, the rows of the matrices that are stacked in it. orthogonalize: makes whole matrices
-        orthogonal, in place. dtype: one that holds its results exactly, in which they are sent.
+        row_counts: for each update, the rows of the matrices stacked in it. orthogonalize: orthogonalizes whole
+        matrices in place. dtype: type in which results are sent; it must represent them exactly.
         """
         key = tuple(row_counts), tuple(update.shape[1] for update in updates)
         if key not in self._layouts:
@@ -138,7 +138,7 @@ class Sharing:
     ) -> None:
         mine = layout.owned[self._rank]
         whole = [updates[each.weight].new_empty(each.end - each.begin, each.num_columns) for each in mine]
-        # By rank: the rows that this one has of the other's matrices, and those that the other has of this one's.
+        # For each other rank: the rows of its matrices on this rank, and the rows of this rank's matrices on it.
         here = [[layout.rows_in_update(each, self._rank, updates) for each in owned] for owned in layout.owned]
         there = [
             [layout.rows_in_matrix(each, rank, matrix) for each, matrix in zip(mine, whole, strict=True)]
@@ -149,7 +149,7 @@ class Sharing:
         self._exchange(there, here, dtype)
 
     def _exchange(self, sent: list[list[Tensor]], received: list[list[Tensor]], dtype: torch.dtype) -> None:
-        """Send the first to each rank, and copy what each rank has for this one into the second."""
+        """Send `sent[rank]` to each rank, and copy the tensors from each rank into `received[rank]`."""
         num_sent, num_received = ([sum(each.numel() for each in part) for part in side] for side in (sent, received))
         all_sent, all_received = (list(itertools.chain.from_iterable(side)) for side in (sent, received))
         like = (all_sent or all_received)[0]
@@ -161,19 +161,19 @@ class Sharing:
 
 @dataclass(frozen=True)
 class _Layout:
-    """The matrices that each rank works on, and which rows of them the others have. The same on all ranks."""
+    """The matrices that each rank processes, and the rows of them on other ranks. The same on all ranks."""
 
     owned: list[list[Matrix]]  # by rank
     num_rows: list[int]  # by weight
 
     def rows_in_update(self, matrix: Matrix, rank: int, updates: Sequence[Tensor]) -> Tensor:
-        """The rows of a matrix that this rank has, as a view of its update."""
+        """Return the rows of a matrix on this rank, as a view of its update."""
         begin, _ = self._rows(matrix, rank)
         first, last = self._overlap(matrix, rank)
         return updates[matrix.weight][first - begin : last - begin]
 
     def rows_in_matrix(self, matrix: Matrix, rank: int, whole_RC: Tensor) -> Tensor:
-        """The rows of a matrix that a rank has, as a view of the whole of it."""
+        """Return the rows of a matrix on a rank, as a view of the whole matrix."""
         first, last = self._overlap(matrix, rank)
         first, last = max(first - matrix.begin, 0), max(last - matrix.begin, 0)
         return whole_RC[first:last]
@@ -199,19 +199,19 @@ def _layout(row_counts: Sequence[tuple[int, ...]], num_columns: Sequence[int], n
 
 
 def _all_gather(everything: Tensor, mine: Tensor, *, group: Any) -> None:
-    # torch 2.13 has another name for it, and warns of the old one.
+    # torch 2.13 renamed this function and warns about the old name.
     gather = getattr(torch.distributed, "all_gather_single", None) or torch.distributed.all_gather_into_tensor
     gather(everything, mine, group=group)
 
 
 def _pack(tensors: list[Tensor], flat: Tensor) -> None:
-    """Copy the numbers of the tensors into the first part of `flat`, one after the other."""
+    """Copy the tensors to the start of `flat`, one after the other."""
     if tensors:
         torch._foreach_copy_(_views(flat, tensors), tensors)
 
 
 def _unpack(flat: Tensor, tensors: list[Tensor]) -> None:
-    """Copy the first part of `flat` into the tensors, one after the other."""
+    """Copy the start of `flat` to the tensors, one after the other."""
     if tensors:
         torch._foreach_copy_(tensors, _views(flat, tensors))
 

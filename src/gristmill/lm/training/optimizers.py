@@ -1,4 +1,4 @@
-"""The optimizers of a model, with a state of plain tensors that a checkpoint can hold without pickle."""
+"""Optimizers of a model. Their state is plain tensors, which a checkpoint stores without pickle."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ __all__ = ["OPTIMIZERS", "Optimizers", "build_optimizer", "register_optimizer"]
 
 _FUSED_DEVICES = ("cuda", "cpu")
 _HEADS = ("head", "lm_head")
-# Of these, a checkpoint must have each tensor, and of the shape of its parameter. Others may keep what they like.
+# For these optimizers, a checkpoint must have each tensor, in the shape of its parameter. The state of other optimizers
+# is not checked.
 _KEYS: Mapping[type[torch.optim.Optimizer], tuple[str, ...]] = {
     torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"),
     Muon: ("momentum",),
 }
-_NOT_SAVED = ("params", "lr", "base_lr")  # of a group: weights have a file, and the schedule sets the learning rate
+_NOT_SAVED = ("params", "lr", "base_lr")  # keys of a group: weights have their own file, and the schedule sets lr
 
 Fused: TypeAlias = bool | Literal["auto"]
-# How many matrices of one size a weight holds, or the rows of each.
+# Number of equally sized matrices stacked in a weight, or the rows of each.
 Stacked: TypeAlias = int | tuple[int, ...]
 
 
@@ -43,15 +44,16 @@ def build_optimizer(
     muon_lr: float = 0.02,
     muon_momentum: float = 0.95,
 ) -> Optimizers:
-    """The optimizers of all parameters of `model`, which must lie on its device and be bare: names are kept.
+    """Return the optimizers of all parameters of `model`, which must be on its device and not wrapped.
 
-    Weight decay is for weights of two and more dimensions except embeddings. What has one dimension (norms, biases)
-    and embeddings, of which a step touches a few rows but decay would shrink all, have none.
+    Weight decay applies to weights with two or more dimensions, except embeddings. Weights with one dimension (norms,
+    biases) are not decayed, and neither are embeddings: a step updates only a few of their rows, but decay would shrink
+    all.
 
-    "adamw" takes care of all of them. "muon" takes the two-dimensional weights inside the model, with `muon_lr`;
-    embeddings, the head (a module named "head" or "lm_head") and the rest stay with AdamW and `lr`. Where a model has
-    `stacked_weights()`, a mapping such as {"blocks.0.attention.qkv.weight": 3}, Muon treats such a weight as so many
-    matrices on top of each other; a tuple such as (64, 16, 16) gives the rows of each. Other names are those of
+    "adamw" optimizes all parameters. "muon" optimizes the two-dimensional weights inside the model with `muon_lr`;
+    embeddings, the head (a module named "head" or "lm_head") and the rest use AdamW with `lr`. If a model has
+    `stacked_weights()`, a mapping such as {"blocks.0.attention.qkv.weight": 3}, Muon treats each of these weights as
+    that many stacked matrices. A tuple such as (64, 16, 16) gives the rows of each. Other names are those passed to
     `register_optimizer`.
     """
     _check(fused, {"lr": lr, "eps": eps, "muon_lr": muon_lr}, weight_decay, (*betas, muon_momentum))
@@ -75,7 +77,7 @@ def build_optimizer(
 def build_adamw(
     model: nn.Module, *, lr: float, weight_decay: float, betas: tuple[float, float], eps: float, fused: Fused
 ) -> Optimizers:
-    """AdamW for all parameters."""
+    """Return AdamW for all parameters."""
     kinds = _parameters_by_kind(model)
     adamw, held = _adamw(kinds, lr=lr, weight_decay=weight_decay, betas=betas, eps=eps, fused=fused)
     return Optimizers("adamw", adamw, held)
@@ -92,7 +94,7 @@ def build_muon(
     muon_lr: float,
     muon_momentum: float,
 ) -> Optimizers:
-    """Muon for the matrices inside the model, AdamW for the rest."""
+    """Return Muon for the matrices inside the model and AdamW for the rest."""
     kinds = _parameters_by_kind(model)
     hidden = kinds.pop("hidden")
     adamw, held = _adamw(kinds, lr=lr, weight_decay=weight_decay, betas=betas, eps=eps, fused=fused)
@@ -103,7 +105,7 @@ def build_muon(
 def _adamw(
     kinds: dict[str, dict[str, Tensor]], *, weight_decay: float, fused: Fused, **options: Any
 ) -> tuple[list[torch.optim.Optimizer], dict[str, Tensor]]:
-    """AdamW, if there is something for it, and the parameters it holds by name."""
+    """Return ([AdamW], or [] without parameters for it; its parameters by name)."""
     plain = {**kinds.pop("embedding"), **kinds.pop("vector")}
     decayed = {key: parameter for of_kind in kinds.values() for key, parameter in of_kind.items()}
     held = {**decayed, **plain}
@@ -115,12 +117,12 @@ def _adamw(
 
 
 def _held(name: str, optimizers: Sequence[torch.optim.Optimizer], model: nn.Module) -> Mapping[str, Tensor]:
-    """The parameters of the model that the optimizers hold, by name."""
+    """Return the parameters of the model that the optimizers hold, by name."""
     held = {id(each) for optimizer in optimizers for group in optimizer.param_groups for each in group["params"]}
     named = {_bare(key): parameter for key, parameter in model.named_parameters() if id(parameter) in held}
     if len(named) < len(held):
         raise OptionError(
-            f"optimizer {name!r} holds {len(held) - len(named)} parameters that are not the model's. Build it from "
+            f"optimizer {name!r} has {len(held) - len(named)} parameters that are not the model's. Build it from "
             f"model.parameters() or model.named_parameters()."
         )
     return named
@@ -129,14 +131,14 @@ def _held(name: str, optimizers: Sequence[torch.optim.Optimizer], model: nn.Modu
 class Optimizers:
     """One or more optimizers that together hold each parameter once, used as one.
 
-    `torch_optimizers` are those of torch, for a scaler of gradients or a wrapper that must see them; everything here
-    stays valid when steps are taken through such a wrapper. Parameters may be sharded (DTensor).
+    `torch_optimizers` are the torch optimizers, for a gradient scaler or a wrapper that needs them. Calling their
+    `step` through a wrapper is allowed. Parameters may be sharded (DTensor).
     """
 
     def __init__(
         self, name: str, optimizers: Sequence[torch.optim.Optimizer], parameters: Mapping[str, Tensor]
     ) -> None:
-        """`parameters`: all of them, by the names their state is to have."""
+        """`parameters`: all parameters, by their names in the saved state."""
         self.name = name
         self.torch_optimizers = tuple(optimizers)
         self._parameters = dict(parameters)
@@ -151,28 +153,28 @@ class Optimizers:
             group["base_lr"] = group["lr"]
 
     def step(self) -> None:
-        """Change the parameters along their gradients."""
+        """Update the parameters from their gradients."""
         for optimizer in self.torch_optimizers:
             optimizer.step()
 
     def zero_grad(self) -> None:
-        """Drop all gradients."""
+        """Delete all gradients."""
         for optimizer in self.torch_optimizers:
             optimizer.zero_grad(set_to_none=True)
 
     def set_learning_rate(self, scale: float) -> None:
-        """Set each learning rate to `scale` times the one it was built with."""
+        """Set each learning rate to `scale` times its initial value."""
         self._scale = scale
         for group in self._groups():
             group["lr"] = group["base_lr"] * scale
 
     @property
     def learning_rate(self) -> float:
-        """The present learning rate of the first optimizer, AdamW where there is one."""
+        """Current learning rate of the first optimizer, which is AdamW if it is used."""
         return float(self.torch_optimizers[0].param_groups[0]["lr"])
 
     def num_decayed(self) -> tuple[int, int]:
-        """How many numbers have weight decay, and how many have none."""
+        """Return the number of weights with and without weight decay."""
         counts = [0, 0]
         for group in self._groups():
             counts[not group.get("weight_decay")] += sum(parameter.numel() for parameter in group["params"])
@@ -181,10 +183,10 @@ class Optimizers:
     # State
 
     def state_tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """All state: tensors named as "blocks.0.mlp.weight.exp_avg", and what goes into JSON.
+        """Return (tensors by names such as "blocks.0.mlp.weight.exp_avg", values for JSON): the whole state.
 
-        The tensors are those in use, not copies: the next step changes them. Before the first step there are none.
-        JSON has the numbers that an optimizer keeps beside tensors, and those of its groups unless they are constant.
+        The tensors are not copies: the next step changes them. Before the first step there are none. The JSON values
+        are the numbers that an optimizer keeps besides tensors, and those of its groups unless they are constant.
         """
         tensors: dict[str, Any] = {}
         numbers: dict[str, Any] = {}
@@ -200,27 +202,30 @@ class Optimizers:
         return tensors, values
 
     def load_state_tensors(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Take over what `state_tensors` gave, wherever its tensors lie; `CheckpointError` if it does not fit."""
+        """Restore the result of `state_tensors`, from any device; raise `CheckpointError` if it does not fit."""
         if values.get("optimizer") != self.name:
             raise CheckpointError(
-                f"the checkpoint has the state of optimizer {values.get('optimizer')!r}, and this is {self.name!r}. "
-                f"Resume with the optimizer that was used."
+                f"the checkpoint has the state of optimizer {values.get('optimizer')!r}, but this run uses "
+                f"{self.name!r}. Resume with the original optimizer."
             )
         states: dict[str, dict[str, Any]] = {name: {} for name in self._parameters}
         for full_name, value in {**tensors, **values.get("state", {})}.items():
             name, _, key = full_name.rpartition(".")
             if name not in states:
-                raise CheckpointError(f"the checkpoint has optimizer state for {full_name!r}, which the model has not.")
+                raise CheckpointError(
+                    f"the checkpoint has optimizer state for {full_name!r}, which is not in the model. Resume with the "
+                    f"original model."
+                )
             states[name][key] = self._fitted(name, key, value)
         for name, state in states.items():
             self._check_complete(name, state)
         groups, saved = self._changing_groups(), values.get("groups", [])
         if len(groups) != len(saved):
             raise CheckpointError(
-                f"the checkpoint has {len(saved)} groups of optimizer {self.name!r}, and there are {len(groups)}. "
-                f"Resume with the optimizer that was used."
+                f"the checkpoint has {len(saved)} groups of optimizer {self.name!r}, but this run has {len(groups)}. "
+                f"Resume with the original optimizer."
             )
-        for name, parameter in self._parameters.items():  # all of it fits: change nothing before
+        for name, parameter in self._parameters.items():  # nothing is changed before every check has passed
             optimizer = self._owners[id(parameter)]
             optimizer.state.pop(parameter, None)
             if states[name]:
@@ -230,14 +235,14 @@ class Optimizers:
         self.set_learning_rate(float(values.get("learning_rate_scale", 1.0)))
 
     def _fitted(self, name: str, key: str, value: Any) -> Any:
-        """A copy of a tensor where the optimizer wants it; a number as it is."""
+        """Return a copy of a tensor on the device that the optimizer needs; return a number unchanged."""
         parameter = self._parameters[name]
         optimizer = self._owners[id(parameter)]
         if not isinstance(value, Tensor):
             return value
         if type(optimizer) in _KEYS:
             _check_fit(f"{name}.{key}", value, key, parameter)
-        if key == "step":  # beside the weights for a fused optimizer, otherwise in main memory
+        if key == "step":  # on the device of the weights for a fused optimizer, otherwise in main memory
             of_device = optimizer.defaults.get("fused") or optimizer.defaults.get("capturable")
             return value.detach().clone().to(parameter.device if of_device else "cpu")
         if value.shape != parameter.shape:
@@ -252,7 +257,7 @@ class Optimizers:
         keys = _KEYS.get(type(self._owners[id(self._parameters[name])]), ())
         if state and (missing := [key for key in keys if key not in state]):
             raise CheckpointError(
-                f"the checkpoint has no {f'{name}.{missing[0]}'!r}: its optimizer state is incomplete."
+                f"the checkpoint has no {f'{name}.{missing[0]}'!r}. Its optimizer state is incomplete."
             )
 
     def _check_savable(self, key: Any, value: Any) -> None:
@@ -260,12 +265,12 @@ class Optimizers:
         if not is_named or not (isinstance(value, Tensor) or _is_plain(value)):
             raise TrainingError(
                 f"optimizer {self.name!r} keeps {key!r}, a {type(value).__name__}, for a parameter. A checkpoint can "
-                f"hold tensors and finite numbers under names without a dot. Keep those instead, or train with "
-                f"another optimizer."
+                f"store only tensors and finite numbers, under names without a dot. Change the optimizer to keep only "
+                f"those, or use another one."
             )
 
     def _changing_groups(self) -> list[dict[str, Any]]:
-        """The groups whose numbers may change from step to step: of optimizers that are not ours, any may."""
+        """Return the groups whose numbers may change between steps: those of optimizers that are not built in."""
         theirs = [optimizer for optimizer in self.torch_optimizers if type(optimizer) not in _KEYS]
         return [group for optimizer in theirs for group in optimizer.param_groups]
 
@@ -278,18 +283,18 @@ def _check_fit(full_name: str, value: Tensor, key: str, parameter: Tensor) -> No
     dtype = torch.float32 if key == "step" else parameter.dtype
     if value.shape != shape or value.dtype != dtype:
         raise CheckpointError(
-            f"the checkpoint's {full_name!r} is {value.dtype} {tuple(value.shape)}, and the model needs {dtype} "
-            f"{tuple(shape)}. Resume with the configuration that was used."
+            f"the checkpoint's {full_name!r} is {value.dtype} {tuple(value.shape)}, but the model needs {dtype} "
+            f"{tuple(shape)}. Resume with the original configuration."
         )
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether JSON can hold a value so that it is the same when it is read."""
+    """Return whether a value survives a round trip through JSON unchanged."""
     return value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _plain_values(group: Mapping[str, Any]) -> dict[str, Any]:
-    """What JSON can hold of a group: numbers, and tuples of them."""
+    """Return the values of a group that JSON can store: plain values, and tuples of them as lists."""
     kept = {key: value for key, value in group.items() if key not in _NOT_SAVED}
     plain = {key: value for key, value in kept.items() if _is_plain(value)}
     return plain | {
@@ -298,7 +303,7 @@ def _plain_values(group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parameters_by_kind(model: nn.Module) -> dict[str, dict[str, Tensor]]:
-    """The parameters by kind and name. A weight under two names, as a tied embedding, counts under its first."""
+    """Return the parameters by kind and name. A tied weight has its first name."""
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     kinds: dict[str, dict[str, Tensor]] = {
         kind: {} for kind in ("hidden", "head", "embedding", "other matrix", "vector")
@@ -308,12 +313,12 @@ def _parameters_by_kind(model: nn.Module) -> dict[str, dict[str, Tensor]]:
             name = _bare(name)
             kinds[_kind(name, parameter, id(parameter) in embeddings)][name] = parameter
     if not any(kinds.values()):
-        raise OptionError("the model has no parameters that require a gradient, so there is nothing to train.")
+        raise OptionError("the model has no parameters that require a gradient. Set requires_grad of those to train.")
     return kinds
 
 
 def _bare(name: str) -> str:
-    """The name without what a compiled module puts into it."""
+    """Return the name without the prefix that torch.compile adds."""
     return name.replace("_orig_mod.", "")
 
 
@@ -335,8 +340,8 @@ def _group(parameters: Iterable[Tensor], **options: Any) -> dict[str, Any]:
 def _muon_groups(model: nn.Module, weights: Mapping[str, Tensor]) -> list[dict[str, Any]]:
     if not weights:
         raise OptionError(
-            "name='muon' needs two-dimensional weights besides embeddings and head, and the model has none. "
-            "Pass name='adamw'."
+            "optimizer='muon' needs two-dimensional weights other than embeddings and head, but the model has none. "
+            "Pass optimizer='adamw'."
         )
     stacked: Mapping[str, Stacked] = model.stacked_weights() if hasattr(model, "stacked_weights") else {}  # type: ignore[operator]
     groups: dict[Stacked, list[Tensor]] = defaultdict(list)
@@ -350,13 +355,19 @@ def _muon_groups(model: nn.Module, weights: Mapping[str, Tensor]) -> list[dict[s
 
 def _check_stacked(name: str, num_rows: int, parts: Stacked) -> None:
     if isinstance(parts, int) and num_rows % parts:
-        raise OptionError(f"stacked_weights: {name} has {num_rows} rows, which {parts} does not divide.")
+        raise OptionError(
+            f"stacked_weights: {name} has {num_rows} rows, which is not a multiple of {parts}. Return a divisor of its "
+            f"rows."
+        )
     if not isinstance(parts, int) and sum(parts) != num_rows:
-        raise OptionError(f"stacked_weights: {name} has {num_rows} rows, and the parts {parts} have {sum(parts)}.")
+        raise OptionError(
+            f"stacked_weights: {name} has {num_rows} rows, but the parts {parts} have {sum(parts)}. Return parts with "
+            f"{num_rows} rows in total."
+        )
 
 
 def _is_sharded(parameter: Tensor) -> bool:
-    return hasattr(parameter, "device_mesh")  # a DTensor, whose module takes as long to import as half of torch
+    return hasattr(parameter, "device_mesh")  # a DTensor; importing its module takes half as long as importing torch
 
 
 def _can_be_fused(parameters: Sequence[Tensor]) -> bool:
@@ -373,4 +384,4 @@ def _check(fused: Any, positive: Mapping[str, float], weight_decay: float, betas
         raise OptionError(f"weight_decay={weight_decay} is out of range. Pass weight_decay >= 0.")
     for beta in betas:
         if not 0 <= beta < 1:
-            raise OptionError(f"a beta or momentum of {beta} is out of range. Pass 0 <= beta < 1.")
+            raise OptionError(f"a beta or momentum of {beta} is out of range. Pass a value >= 0 and < 1.")

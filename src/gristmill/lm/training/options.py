@@ -1,6 +1,6 @@
-"""TrainOptions: the options of `train` for type checkers and help(); a test holds them against the configs.
+"""TrainOptions: the options of `train`, for type checkers and help(). A test compares them with the configs.
 
-They are those of a run and of the built-in models. `train` takes the options of a registered model too.
+They are the options of a run and of the built-in models. `train` also accepts the options of a registered model.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["TrainOptions", "options_help", "train_defaults"]
 
 
 class TrainOptions(TypedDict, total=False):
-    """What `train` takes beside the data, the folder and how to run: the options of a run and of its model."""
+    """Keyword options of `train` and `plan`: those of a run and those of its model."""
 
     model: str | ModelConfig
     vocab_size: int | None
@@ -113,7 +113,7 @@ class TrainOptions(TypedDict, total=False):
 
 
 def options_help() -> str:
-    """A paragraph per option, as help() shows it: those of every run, then those of each model."""
+    """Return one paragraph per option for help(): the options of every run, then those of each model."""
     sections: dict[str, Any] = {"Options of every run:": TrainConfig}
     sections |= {f"Options of model={name!r}:": MODELS[name].config for name in sorted(BUILT_IN)}
     return "\n\n".join(
@@ -126,11 +126,11 @@ def _paragraph(option: tuple[str, str]) -> str:
     return textwrap.fill(f"{name}: {meaning}", 116, subsequent_indent="    ", break_on_hyphens=False)
 
 
-TrainOptions.__doc__ = f"{TrainOptions.__doc__ or ''}\n\n{options_help()}"  # what `show_options` shows
+TrainOptions.__doc__ = f"{TrainOptions.__doc__ or ''}\n\n{options_help()}"  # shown by `show_options`
 
 
 def train_defaults() -> dict[str, Any]:
-    """The default of each option."""
+    """Return the default of each option."""
     defaults: dict[str, Any] = {"model": GPTConfig.name}
     for kind in (*(MODELS[name].config for name in sorted(BUILT_IN)), TrainConfig):
         defaults |= {name: field.default for name, field in option_fields(kind).items() if name != "model"}

@@ -1,10 +1,10 @@
-"""Parts: tensors of a checkpoint whose rows lie in several files, one file per process of a sharded run.
+"""Parts: tensors of a checkpoint with their rows in several files, one per process of a sharded run.
 
-    model.parts.json                        of each tensor: type, shape, and which rows are in which file
-    model.part-00001-of-00002.safetensors   the rows that the first process had
-    model.part-00002-of-00002.safetensors   those of the second
+    model.parts.json                        for each tensor: type, shape, and which rows are in which file
+    model.part-00001-of-00002.safetensors   the rows of the first process
+    model.part-00002-of-00002.safetensors   the rows of the second process
 
-The name without its parts, "model.safetensors", stands for either form: one file, or these.
+In this module the name "model.safetensors" means either form: a single file, or these parts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_INDEX_BYTES = 1 << 28
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a tensor that lie in a file, from `begin` up to `end`. A single number counts as one row."""
+    """Rows of a tensor in a file, from `begin` up to `end`. A scalar counts as one row."""
 
     file: str
     begin: int
@@ -36,19 +36,19 @@ class Rows:
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor in a checkpoint, and where its rows are: in order, each once."""
+    """A tensor in a checkpoint, and the files of its rows: in order, each row once."""
 
     kind: Kind
     rows: tuple[Rows, ...]
 
 
 def num_rows(shape: Sequence[int]) -> int:
-    """The rows of a tensor; a single number is one."""
+    """Return the number of rows of a tensor. A scalar has one row."""
     return shape[0] if shape else 1
 
 
 def index_name(name: str) -> str:
-    """The file that says which rows are in which part.
+    """Return the name of the index file, which lists the rows in each part.
 
     >>> index_name("model.safetensors")
     'model.parts.json'
@@ -57,7 +57,7 @@ def index_name(name: str) -> str:
 
 
 def part_name(name: str, number: int, num_parts: int) -> str:
-    """The file of a part, counted from 0.
+    """Return the file name of a part, counted from 0.
 
     >>> part_name("model.safetensors", 0, 2)
     'model.part-00001-of-00002.safetensors'
@@ -66,17 +66,17 @@ def part_name(name: str, number: int, num_parts: int) -> str:
 
 
 def is_in_parts(name: str, files: Mapping[str, Any]) -> bool:
-    """Whether the tensors of `name` lie in parts, by the files that a checkpoint has."""
+    """Return whether the tensors of `name` are in parts, given the files of a checkpoint."""
     return name not in files and index_name(name) in files
 
 
 def part_names(name: str, files: Mapping[str, Any]) -> list[str]:
-    """The parts of `name` among the files of a checkpoint."""
+    """Return the parts of `name` among the files of a checkpoint."""
     return [file for file in files if file.startswith(f"{Path(name).stem}.part-") and file.endswith(".safetensors")]
 
 
 def index_of(stored: Mapping[str, Stored]) -> dict[str, Any]:
-    """The content of the index."""
+    """Return the content of the index file."""
     files = sorted({rows.file for each in stored.values() for rows in each.rows})
     numbers, names = (
         {file: number for number, file in enumerate(files)},
@@ -94,9 +94,10 @@ def index_of(stored: Mapping[str, Stored]) -> dict[str, Any]:
 
 
 def stored_tensors(folder: Path, name: str, files: Mapping[str, Any]) -> dict[str, Stored]:
-    """Where the tensors of `name` are, in one file or in parts; `DamagedFileError` if the index makes no sense.
+    """Return the locations of the tensors of `name`, in one file or in parts.
 
-    Of files only sizes are checked, but for the small index. No tensor is larger than the files that hold it.
+    Raises `DamagedFileError` if the index is invalid. Verifies the checksum of the small index, but only the sizes of
+    other files. No tensor is larger than its files.
     """
     if not is_in_parts(name, files):
         check_file(folder / name, files[name], checksum=False)
@@ -120,7 +121,7 @@ def _stored_whole(folder: Path, name: str) -> dict[str, Stored]:
 def _kind_in(path: Path, file: Any, key: str) -> Kind:
     part = file.get_slice(key)
     if part.get_dtype() not in DTYPES:
-        raise DamagedFileError(path, f"{key!r} is of type {part.get_dtype()}, which no checkpoint has")
+        raise DamagedFileError(path, f"{key!r} has type {part.get_dtype()}, which checkpoints do not use")
     return Kind(DTYPES[part.get_dtype()], tuple(part.get_shape()))
 
 
@@ -134,12 +135,12 @@ def _parsed(path: Path, known: set[str]) -> dict[str, Stored]:
         files = [str(file) for file in content["files"]]
         found = {str(name): _parsed_tensor(each, files) for name, each in content["tensors"].items()}
     except (CheckpointError, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise DamagedFileError(path, f"it is not an index of parts ({error})") from None
+        raise DamagedFileError(path, f"not an index of parts ({error})") from None
     if not set(files) <= known:
-        raise DamagedFileError(path, f"it names {sorted(set(files) - known)[0]!r}, which is no part")
+        raise DamagedFileError(path, f"lists {sorted(set(files) - known)[0]!r}, which is not a part")
     for name, each in found.items():
         if not _is_covered(each):
-            raise DamagedFileError(path, f"the rows of {name!r} are not there once each")
+            raise DamagedFileError(path, f"the parts do not contain each row of {name!r} exactly once")
     return found
 
 
@@ -149,7 +150,7 @@ def _parsed_tensor(entry: Mapping[str, Any], files: Sequence[str]) -> Stored:
 
 
 def _is_covered(stored: Stored) -> bool:
-    """Whether each row is in one file. One file per part, so that no file is read into memory more than once."""
+    """Return whether each row is in exactly one file, and each file is listed once, so that it is read only once."""
     ends = [0, *(rows.end for rows in stored.rows)]
     in_order = all(begin == rows.begin <= rows.end for begin, rows in zip(ends, stored.rows, strict=False))
     num_files = len({rows.file for rows in stored.rows})
@@ -164,21 +165,21 @@ class OpenFiles(contextlib.ExitStack):
         self._folder, self._files = folder, dict[Path, tuple[Any, frozenset[str]]]()
 
     def whole(self, name: str, stored: Stored) -> Tensor:
-        """The tensor with all its rows."""
+        """Return the tensor with all its rows."""
         parts = [self.rows(name, stored, rows, rows.begin, rows.end) for rows in stored.rows]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def rows(self, name: str, stored: Stored, rows: Rows, begin: int, end: int) -> Tensor:
-        """Rows `begin` to `end` of the tensor, which are among those of `rows`; nothing else is read."""
+        """Return rows `begin` to `end` of the tensor, which must be in `rows`. Reads nothing else."""
         path, shape = self._folder / rows.file, stored.kind.shape
         file, names = self._opened(path)
         if name not in names:
-            raise DamagedFileError(path, f"it has no {name!r}")
+            raise DamagedFileError(path, f"has no {name!r}")
         there = _kind_in(path, file, name)
         needed = Kind(stored.kind.dtype, (rows.end - rows.begin, *shape[1:]) if shape else ())
         if there != needed:
             raise DamagedFileError(
-                path, f"{name!r} is {there.dtype} {list(there.shape)} and should be {needed.dtype} {list(needed.shape)}"
+                path, f"{name!r} is {there.dtype} {list(there.shape)} instead of {needed.dtype} {list(needed.shape)}"
             )
         if (begin, end) == (rows.begin, rows.end):
             return file.get_tensor(name)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""What is checked of a run before it changes anything: before its folder is made and its processes are started."""
+"""Checks before a run changes anything: before its folder is created and its processes are started."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["check_plan"]
 
 
 def check_plan(config: TrainConfig, data: TrainingData) -> None:
-    """Raise `OptionError` where the batches, the vocabulary or the schedule do not fit the data and the devices.
+    """Raise `OptionError` if the batches, the vocabulary or the schedule do not fit the data and the devices.
 
-    `MissingPackageError` where the package that `log` names is not installed.
+    Raises `MissingPackageError` if the package that `log` names is not installed.
 
-    With batch_size="auto" the number of steps is known too: it depends on the sequences of a step, not on how many of
-    them are computed at once.
+    The number of steps is also known with batch_size="auto": it depends on the sequences per step, not on the size of a
+    micro-batch.
     """
     check_writer(config.log)
     check_vocabulary(config, data)
     world_size = config.devices * config.num_nodes
     size = 1 if config.batch_size == "auto" else int(config.batch_size)
     plan = resolved(config, data, batch_size=size, world_size=world_size)
-    assert plan.max_steps is not None  # it is resolved
+    assert plan.max_steps is not None  # the config is resolved
     learning_rate(
         0,
         peak=plan.learning_rate,

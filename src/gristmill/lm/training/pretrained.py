@@ -1,8 +1,8 @@
-"""A folder of Hugging Face that a run starts from: its sizes, its weights, its tokenizer.
+"""A Hugging Face folder that a run starts from: its sizes, weights and tokenizer.
 
-The folder may come from anybody. Its config.json is small JSON; weights are read from safetensors alone, whose headers
-are compared with the sizes before a model is built; nothing is unpickled. `Model` and `ModelConfig` of the run say what
-the sizes and weights mean to them.
+The folder is untrusted input. Its config.json must be small, weights are read only from safetensors, and their headers
+are compared with the sizes before a model is built. Nothing is unpickled. `Model` and `ModelConfig` of the run map the
+sizes and weights to their own names.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ __all__ = [
 
 MAX_CONFIG_BYTES = 1 << 20
 MAX_INDEX_BYTES = 1 << 26
-# Files of weights that are pickles, or may be: loading one can run any code.
+# Weight files that are or may be pickles: loading one can run arbitrary code.
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 FLOATS = ("F64", "F32", "F16", "BF16")
 
 
 def is_pretrained(folder: Path) -> bool:
-    """Whether it is a folder of Hugging Face, by its config.json or its weights, and not that of a run."""
+    """Return whether this is a Hugging Face folder, by its config.json or weights, and not a run."""
     if not (folder / CONFIG_FILE).is_file() or (folder / CHECKPOINTS).exists():
         return False
     if has_foreign_weights(folder):
@@ -55,7 +55,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     data = read_small_file(path, what="a config", max_bytes=MAX_CONFIG_BYTES, error=CheckpointError)
     content = parse_json(data, source=path, error=CheckpointError)
     if not isinstance(content, dict):
-        raise CheckpointError(f"{path}: it holds a {type(content).__name__}, and a config is an object.")
+        raise CheckpointError(f"{path}: contains a {type(content).__name__}, but a config is a JSON object.")
     return content
 
 
@@ -63,12 +63,12 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def pretrained_options(folder: Path, model: str) -> dict[str, Any]:
-    """The options of a model with the sizes of the folder; `CheckpointError` where it cannot have them."""
+    """Return the options of a model with the sizes of the folder; raise `CheckpointError` if they do not fit it."""
     return find_model(model).config.options_of_huggingface(_read_config(folder), str(folder / CONFIG_FILE))
 
 
 def check_pretrained(config: TrainConfig) -> None:
-    """Raise `CheckpointError` unless the weights that the run starts from fit its model; no weight is read."""
+    """Raise `CheckpointError` unless the weights that the run starts from fit its model. Reads no weights."""
     if config.init_from is None or not is_pretrained(Path(config.init_from)):
         return
     import torch
@@ -85,12 +85,12 @@ def check_pretrained(config: TrainConfig) -> None:
 
 
 def check_vocabulary(config: TrainConfig, data: TrainingData) -> None:
-    """Raise `OptionError` where the data has ids for which the model that the run starts from has no rows."""
+    """Raise `OptionError` if the data has ids beyond the vocabulary of the model that the run starts from."""
     start, rows, needed = config.init_from, config.model.vocab_size, data.vocab_size
     if start is None or rows is None or needed is None or needed <= rows or not is_pretrained(Path(start)):
         return
     raise OptionError(
-        f"init_from={str(start)!r}: the model there knows {rows:,} tokens, and the {data.noun} need {needed:,}. Encode "
+        f"init_from={str(start)!r}: the model there has {rows:,} tokens, but the {data.noun} need {needed:,}. Encode "
         f"the text with the tokenizer of that model."
     )
 
@@ -99,32 +99,32 @@ def check_vocabulary(config: TrainConfig, data: TrainingData) -> None:
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """The weights in a folder, by the names they have there."""
+    """Return the weights in a folder, by their names in the files."""
     with packages_for("init_from"):
         return {name: tensor[:] if tensor.get_shape() else tensor[...] for _, name, tensor in _slices(folder)}
 
 
 def _slices(folder: Path) -> Iterator[tuple[Path, str, Any]]:
-    """(file, name, slice) of each tensor, whose shape is known without reading it."""
+    """Yield (file, name, slice) of each tensor. The shape of a slice is known without reading its data."""
     from safetensors import SafetensorError, safe_open
 
     for path in _weight_files(folder):
         try:
             with safe_open(path, framework="pt", device="cpu") as file:
-                for name in file.keys():  # noqa: SIM118, it is no mapping
+                for name in file.keys():  # noqa: SIM118, not a mapping
                     found = file.get_slice(name)
                     if found.get_dtype() not in FLOATS:
                         raise CheckpointError(
                             f"{path}: {name!r:.100} has the type {found.get_dtype()}. Only {', '.join(FLOATS)} are "
-                            f"read: pass a model that is not quantized."
+                            f"supported. Pass a model that is not quantized."
                         )
                     yield path, name, found
         except SafetensorError as error:
-            raise CheckpointError(f"{path}: it is damaged, or no safetensors file: {error}") from None
+            raise CheckpointError(f"{path}: damaged, or not a safetensors file: {error}") from None
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """The files that hold the weights; `CheckpointError` where they are not safetensors or not all there."""
+    """Return the weight files; raise `CheckpointError` if one is missing or not safetensors."""
     if (folder / INDEX_FILE).is_file():
         names = _names_in_index(folder / INDEX_FILE)
     elif (folder / WEIGHTS_FILE).exists():
@@ -133,7 +133,7 @@ def _weight_files(folder: Path) -> list[Path]:
         raise CheckpointError(_why_no_weights(folder))
     for name in names:
         if not (folder / name).is_file():
-            raise CheckpointError(f"{folder / name}: it is missing or no file. The folder is incomplete.")
+            raise CheckpointError(f"{folder / name}: missing, or not a file. The folder is incomplete.")
     return [folder / name for name in names]
 
 
@@ -142,11 +142,11 @@ def _names_in_index(path: Path) -> list[str]:
     content = parse_json(data, source=path, error=CheckpointError)
     places = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(places, dict) or not places:
-        raise CheckpointError(f"{path}: it has no weight_map. The file is damaged.")
+        raise CheckpointError(f"{path}: damaged: it has no weight_map.")
     names = sorted({str(name) for name in places.values()})
     for name in names:
         if Path(name).name != name or "\\" in name or not name.endswith(".safetensors"):
-            raise CheckpointError(f"{path}: it names {name!r:.100}, which is no safetensors file of this folder.")
+            raise CheckpointError(f"{path}: names {name!r:.100}, which is not a safetensors file in this folder.")
     return names
 
 
@@ -154,25 +154,25 @@ def _why_no_weights(folder: Path) -> str:
     pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
     if pickles:
         return (
-            f"{folder}: its weights are in {pickles[0]}, a pickle, which can run any code when it is loaded. Only "
-            f"safetensors are read: load the model with transformers where you trust it, and save it with "
+            f"{folder}: its weights are in {pickles[0]}, a pickle, which can run arbitrary code when it is loaded. "
+            f"Only safetensors are supported. If you trust the file, load the model with transformers and save it with "
             f"save_pretrained."
         )
-    return f"{folder}: it has no {WEIGHTS_FILE}, and no {INDEX_FILE}. Pass a folder with both config and weights."
+    return f"{folder}: has neither {WEIGHTS_FILE} nor {INDEX_FILE}. Pass a folder with both config and weights."
 
 
 # Tokenizer
 
 
 def tokenizer_difference(folder: Path, tokenizer: Tokenizer | None) -> str | None:
-    """What is different in the tokenizers of the folder and of the training data, in words; None where nothing is."""
+    """Return how the tokenizers of the folder and of the training data differ, as text; None if they are equal."""
     if tokenizer is None:
-        return f"the tokenizer of the training data is not known: make sure that it is the one of {folder}."
+        return f"the tokenizer of the training data is unknown. Make sure that it is the tokenizer of {folder}."
     from gristmill.encode.tokenizer import Tokenizer
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what it does around encoding: only ids are compared here
+            warnings.simplefilter("ignore")  # about steps before and after encoding: only ids are compared here
             theirs = Tokenizer.from_pretrained(folder)
     except (GristmillError, OSError) as error:
         return f"the tokenizer of {folder} could not be compared with that of the training data: {error}"
@@ -186,8 +186,10 @@ def _first_difference(folder: Path, ours: Tokenizer, theirs: Tokenizer) -> str |
             other = f"{known[id]!r:.40} there" if id in known else "no token there"
             return (
                 f"the training data was not encoded with the tokenizer of {folder}: id {id} is {token!r:.40} in the "
-                f"data and {other}. What the model knows of its tokens will not help it."
+                f"data and {other}. The pretrained weights will be of little use."
             )
     if ours.pattern != theirs.pattern:
-        return f"the tokenizer of {folder} cuts text by another pattern than that of the training data."
+        return (
+            f"the tokenizer of {folder} splits text with a different pattern than the tokenizer of the training data."
+        )
     return None

@@ -1,11 +1,11 @@
 """The processes of a run on several devices: one per device, and one error for all of them.
 
-Where no launcher has started them, the first one starts all others, and reports for all of them.
+Without a launcher, the first process starts all others and reports their errors.
 
-The first process runs its own command line again for each of the other devices. It keeps what they print and shows it
-only if one of them fails, as part of one error; with GRISTMILL_DEBUG=1 it shows every line. The others are in a session
-of their own, so that Ctrl-C reaches the first one only, and all agree on when to stop. They end with the first one,
-whatever ended it.
+The first process runs its own command line again for each of the other devices. It stores their output and shows it
+only if one of them fails, as part of one error; with GRISTMILL_DEBUG=1 it shows every line. The other processes are in
+a separate session, so that Ctrl-C reaches only the first one and all stop at the same step. They exit when the first
+one exits for any reason.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ __all__ = ["end_with_parent", "join_others", "joining", "naming_the_lost", "one_
 
 PARENT = "GRISTMILL_PARENT_PROCESS"
 POLL_SECONDS = 0.2
-# After another process has ended: how long the first one may take to notice it by itself and clean up. While it joins
-# the others it has nothing to clean up; while it trains it may be writing a checkpoint.
+# Time for the first process to notice that another one has exited, and to clean up. There is nothing to clean up while
+# it joins the others. While it trains, it may be writing a checkpoint.
 JOINING_SECONDS, TRAINING_SECONDS = 1.0, 30.0
 ENDING_SECONDS = 10.0
-# For the processes of a run that have lost one of them, to notice it and say that they are still there.
+# Time for the remaining processes of a run to notice that one has exited, and to report that they are still running.
 ANSWER_SECONDS = 4.0
 
 
@@ -46,10 +46,10 @@ ANSWER_SECONDS = 4.0
 
 
 def start_others(strategy: Any) -> None:
-    """Start one process for each of the other devices of `strategy` on this machine, unless they are there already.
+    """Start one process for each of the other devices of `strategy` on this machine, unless a launcher has.
 
     Lightning's own launcher shows the errors of all processes at once, and ends the first one without a message when
-    another one fails. It starts none where it finds LOCAL_RANK in the environment.
+    another one fails. It starts no processes if LOCAL_RANK is in the environment, which is set here.
     """
     global _others
     launcher = getattr(strategy, "launcher", None)
@@ -71,19 +71,19 @@ def start_others(strategy: Any) -> None:
 
 
 def _this_command() -> list[str]:
-    """The command line that runs this program again."""
+    """Return the command line that runs this program again."""
     has_script = hasattr(sys.modules["__main__"], "__file__") or sys.argv[:1] == ["-c"]
     if not has_script:
         raise OptionError(
-            "devices > 1 runs the program once for each device, and an interactive session cannot be run again. "
-            "Write it to a file and run that, or pass devices=1."
+            "devices > 1 runs the program once for each device, which is not possible in an interactive session. "
+            "Write the program to a file and run that, or pass devices=1."
         )
     return [sys.executable, *sys.orig_argv[1:]]
 
 
 @contextlib.contextmanager
 def joining() -> Iterator[None]:
-    """Within the block this process waits for the others to join it; one that has ended ends the program."""
+    """Wait for the others to join within the block. If one of them exits, the program ends."""
     if _others is None:
         yield
         return
@@ -94,9 +94,10 @@ def joining() -> Iterator[None]:
 
 @contextlib.contextmanager
 def one_error() -> Iterator[None]:
-    """An error in the block is the only one of the run: the other processes end, and theirs is raised if it came first.
+    """On an error in the block, end the other processes and raise only one error for the run.
 
-    `TrainingError` where another process failed and this one only noticed that it was gone.
+    Raises `TrainingError` with the error of another process if that one failed first and this one only lost the
+    connection.
     """
     try:
         yield
@@ -118,9 +119,9 @@ def one_error() -> Iterator[None]:
 
 @contextlib.contextmanager
 def naming_the_lost() -> Iterator[None]:
-    """An error in the block about the connection to a process that a launcher has started names that process.
+    """Convert an error about a lost connection, in a run started by a launcher, to one that names the lost process.
 
-    It is marked `is_shown_by_first` where a process of a lower rank on this machine has it too.
+    It is marked `is_shown_by_first` if a process of a lower rank on this machine raises it too.
     """
     try:
         yield
@@ -131,7 +132,7 @@ def naming_the_lost() -> Iterator[None]:
 
 
 def _is_lost_peer(error: BaseException) -> bool:
-    """Whether the error is about the connection to another process, and so not the cause but a consequence."""
+    """Return whether the error is about the connection to another process, and so a consequence and not the cause."""
     lost = getattr(torch.distributed, "DistError", ())
     return isinstance(error, lost) or (type(error) is RuntimeError and _tells_of_lost_peer(str(error)))
 
@@ -141,7 +142,7 @@ def _tells_of_lost_peer(text: str) -> bool:
 
 
 def _error_of_lost() -> TrainingError:
-    """The error of a process that has lost the connection to another: it names those that do not answer."""
+    """Return the error of a process that has lost the connection to another. It names those that do not answer."""
     if not torch.distributed.is_initialized():
         return TrainingError(
             "the processes of the run could not connect to each other. Start all of them at about the same time, and "
@@ -151,9 +152,9 @@ def _error_of_lost() -> TrainingError:
     silent = _silent_ranks(rank, size)
     named = " and ".join(map(str, sorted(silent))) or "unknown rank"
     error = TrainingError(
-        f"the process of rank {named} (of 0 to {size - 1}) has ended or does not answer, so the run ends. Its own "
-        f"output and the launcher's say why; often the memory of its machine was used up. Start all processes again "
-        f"with resume='auto' to resume from the last checkpoint."
+        f"the process of rank {named} (of 0 to {size - 1}) has ended or does not answer, so the run ends. See its "
+        f"output and that of the launcher for the reason. Often its machine ran out of memory. Start all processes "
+        f"again with resume='auto' to resume from the last checkpoint."
     )
     world = find_world()
     num_local = 1 if world is None else world.devices
@@ -162,9 +163,9 @@ def _error_of_lost() -> TrainingError:
 
 
 def _silent_ranks(rank: int, size: int) -> set[int]:
-    """The processes of the run that do not answer.
+    """Return the ranks that do not answer.
 
-    All that are left note in the store of the run that they are. Whoever does not is gone, or hangs.
+    All remaining processes write a key to the store of the run. A process that does not has exited or hangs.
     """
     silent = {number for number in range(size) if number != rank}
     try:
@@ -174,13 +175,13 @@ def _silent_ranks(rank: int, size: int) -> set[int]:
         while silent and time.monotonic() < deadline:
             silent = {number for number in silent if not store.check([f"left/{number}"])}
             time.sleep(POLL_SECONDS)
-    except RuntimeError:  # the process that holds the store is gone; it may have answered before
+    except RuntimeError:  # the process with the store has exited; it may have answered before
         silent = {0} if 0 in silent else silent
     return silent
 
 
 def speaks_for_machine(rank: int, num_local: int, silent: Collection[int]) -> bool:
-    """Whether this process has the lowest rank of those on its machine that still answer.
+    """Return whether this process has the lowest rank of those on its machine that still answer.
 
     >>> [speaks_for_machine(rank, 4, {0}) for rank in (1, 2, 3, 4, 5)]
     [True, False, False, True, False]
@@ -190,10 +191,10 @@ def speaks_for_machine(rank: int, num_local: int, silent: Collection[int]) -> bo
 
 @contextlib.contextmanager
 def same_outcome() -> Iterator[None]:
-    """An error in the block, in any process of the run, is raised in all of them: none waits for one that is gone.
+    """Raise an error of any process in all processes of the run, so that none waits for one that has exited.
 
-    Collective: all processes enter and leave the block. Nothing happens where there is only one. In a process that is
-    not the first, an error that the first one has too is marked `is_shown_by_first`.
+    Collective: all processes enter and leave the block. Does nothing with a single process. In other processes, an
+    error that the first one has too is marked `is_shown_by_first`.
     """
     failed: Exception | None = None
     try:
@@ -213,7 +214,7 @@ def same_outcome() -> Iterator[None]:
 
 
 def _as_plain(error: Exception | None) -> tuple[int | None, str, str | None] | None:
-    """(errno, message, file name) of an error: what another process needs to raise its like."""
+    """Return (errno, message, file name) of an error, from which another process raises an equivalent error."""
     if error is None:
         return None
     if isinstance(error, OSError) and error.errno is not None:
@@ -256,25 +257,25 @@ class _Other:
                 print(f"[device {self.local_rank}] {line}", end="", file=sys.stderr, flush=True)
 
     def failure(self, num_local: int) -> str:
-        """Why it ended, in a sentence."""
-        self._reader.join(timeout=1.0)  # a process that it started may hold the pipe open
+        """Return a sentence about why the process ended."""
+        self._reader.join(timeout=1.0)  # a child of the process may keep the pipe open
         name, code = f"the process of device {self.local_rank} (of 0 to {num_local - 1})", self.process.returncode
-        hint = "Set GRISTMILL_DEBUG=1 to see all that it prints."
+        hint = "Set GRISTMILL_DEBUG=1 to see its output."
         if code < 0:
-            memory = ", often because the memory of the machine was used up" * (code == -signal.SIGKILL)
-            return f"{name} was ended by {signal.Signals(-code).name}{memory}. {hint}"
+            memory = ", often because the machine ran out of memory" * (code == -signal.SIGKILL)
+            return f"{name} was killed by {signal.Signals(-code).name}{memory}. {hint}"
         last = error_line(list(self._lines))
         return f"{name} failed: {last}" if last else f"{name} ended with exit code {code}. {hint}"
 
 
 def error_line(lines: list[str]) -> str:
-    """The line of an error in what a process printed; "" where it printed nothing.
+    """Return the line with the error in the output of a process; "" without output.
 
     >>> error_line(["Traceback (most recent call last):", "  File x", "ValueError: too long", "a warning at exit"])
     'ValueError: too long'
     """
     plain = "gristmill: error: "
-    lines = [re.sub(r"^\[rank\d+\]: ?", "", line) for line in lines]  # torch puts it before each line of a traceback
+    lines = [re.sub(r"^\[rank\d+\]: ?", "", line) for line in lines]  # torch's prefix of each line of a traceback
     for number in reversed(range(len(lines))):
         if lines[number].startswith(plain):
             return lines[number].removeprefix(plain)
@@ -285,10 +286,10 @@ def error_line(lines: list[str]) -> str:
 
 
 class _Others:
-    """All processes that this one has started, and the thread that notices when one of them ends."""
+    """All processes that this one has started, and a thread that notices when one of them exits."""
 
     def __init__(self, command: list[str], local_ranks: range) -> None:
-        # Seconds that this process gets to end after another one did; None: nobody waits for the others.
+        # Seconds that this process has to exit after another one did. None: no process waits for the others.
         self.patience: float | None = None
         shared = {**os.environ, PARENT: str(os.getpid())}
         self._all = [_Other(command, rank, {**shared, "LOCAL_RANK": str(rank)}) for rank in local_ranks]
@@ -299,7 +300,7 @@ class _Others:
         return [other for other in self._all if other.process.poll() is not None]
 
     def _watch(self) -> None:
-        """End the program when it waits for a process that is gone: a collective on a GPU would wait for minutes."""
+        """End the program if it waits for an exited process. A collective on a GPU would wait for minutes."""
         since: float | None = None
         while True:
             time.sleep(POLL_SECONDS)
@@ -315,10 +316,13 @@ class _Others:
         self.kill()
         with contextlib.suppress(OSError, ValueError):
             print(f"\ngristmill: error: {reason}", file=sys.stderr, flush=True)
-        os._exit(1)  # the main thread is in a collective, where no exception reaches it
+        os._exit(1)  # the main thread is blocked in a collective and cannot receive an exception
 
     def first_failure(self) -> str | None:
-        """Why another process failed; None if none does within a few seconds. One that only lost a peer is no cause."""
+        """Return why another process failed, or None if none fails within a few seconds.
+
+        Prefers a process that did not merely lose the connection to another one.
+        """
         deadline = time.monotonic() + ENDING_SECONDS
         while True:
             reasons = [other.failure(len(self._all) + 1) for other in self._ended()]
@@ -328,13 +332,13 @@ class _Others:
             time.sleep(POLL_SECONDS)
 
     def kill(self) -> None:
-        """End all of them at once. Nothing is lost: a checkpoint in which they have a part is written or has failed."""
+        """Kill all of them. No data is lost: a checkpoint that they take part in is complete or has failed."""
         for other in self._all:
             other.process.kill()
             other.process.wait()
 
     def _end(self) -> None:
-        """At the end of the program: let the others finish theirs."""
+        """Give the others time to finish at the end of the program, then kill them."""
         deadline = time.monotonic() + ENDING_SECONDS
         for other in self._all:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -349,10 +353,11 @@ _others: _Others | None = None
 
 
 class _Meeting:
-    """Where the processes of this program meet: one store for all of its runs, with a part for each run.
+    """The rendezvous of the processes of this program: one store for all its runs, with a prefix for each run.
 
-    A store per run would not do: torchrun's is there as long as the program, with the addresses of the run before, and
-    of a run of its own the first process may still hold the old store when others look for the new one.
+    A store per run would not work. The store of torchrun exists as long as the program and has the addresses of the
+    previous run. In a run without launcher, the first process may still have the old store open when others look for
+    the new one.
     """
 
     def __init__(self) -> None:
@@ -361,7 +366,7 @@ class _Meeting:
         self._num_runs = 0
 
     def open(self, *, rank: int, size: int) -> None:
-        """Open the part of the next run."""
+        """Open the store with the prefix of the next run."""
         if self._of_program is None:
             self._of_program, _, _ = next(rendezvous("env://", rank, size))
         self._num_runs += 1
@@ -373,9 +378,9 @@ _meeting = _Meeting()
 
 
 def join_others(strategy: Any) -> None:
-    """Connect this process with the others of the run. Lightning does it itself where this has not been done.
+    """Connect this process to the others of the run, which Lightning would do otherwise.
 
-    Processes that are connected already stay so: Ray Train connects them before it calls the function that trains.
+    Processes that are already connected stay so: Ray Train connects them before it calls the training function.
     """
     environment, launcher = getattr(strategy, "cluster_environment", None), getattr(strategy, "launcher", None)
     if environment is None or (launcher is not None and launcher.is_interactive_compatible):
@@ -400,9 +405,9 @@ def join_others(strategy: Any) -> None:
 
 
 def end_with_parent() -> None:
-    """In a process that was started for another device: end when the first process has, whatever ended that.
+    """In a process started for another device, exit when the first process exits for any reason.
 
-    A process in a collective with peers that are gone would otherwise stay for good: it only notes a SIGTERM.
+    Otherwise a process in a collective with exited peers would stay forever, because it only records a SIGTERM.
     """
     parent = os.environ.pop(PARENT, None)
     if parent is not None and os.name == "posix":

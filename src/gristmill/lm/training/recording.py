@@ -1,4 +1,4 @@
-"""Recorder: what a run records and shows. Only the first process writes; the others keep silent."""
+"""Recorder: writes and shows the records of a run. Only the first process writes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ __all__ = ["Recorder"]
 
 
 class Recorder:
-    """The records of a run: metrics.jsonl, loggers, and what a person sees."""
+    """Sends the records of a run to metrics.jsonl, loggers and the display."""
 
     def __init__(self, folder: Path, *, is_first: bool) -> None:
-        """Nothing is opened yet: messages wait until `open` and `show_on`."""
+        """Open nothing yet: messages wait until `open` and `show_on`."""
         self.display = Display()
         self._folder, self._is_first = folder, is_first
         self._waiting: list[str] = []
         self._metrics: MetricsFile | None = None
-        self._writers: list[Writer] = []  # beside metrics.jsonl
-        self._shown: set[str] = set()  # kinds of advice
+        self._writers: list[Writer] = []  # besides metrics.jsonl
+        self._shown: set[str] = set()  # kinds of advice shown so far
 
     def open(self, config: TrainConfig, *, up_to_step: int, loggers: Sequence[Any] = ()) -> None:
-        """Open what is written to, without the records of steps beyond `up_to_step`."""
+        """Open metrics.jsonl and the loggers, and drop records of steps after `up_to_step`."""
         if not self._is_first:
             return
         self._metrics = MetricsFile(self._folder, up_to_step=up_to_step)
@@ -50,7 +50,7 @@ class Recorder:
                 self._writers += [] if writer is None else [writer]
 
     def show_on(self, display: Display, messages: list[str], *, step: int) -> None:
-        """Show `messages` and those that waited on the display, and from now on everything."""
+        """Show `messages` and the waiting ones on the display, and use it from now on."""
         self.display = display
         waiting, self._waiting = messages + self._waiting, []
         for message in waiting:
@@ -61,7 +61,7 @@ class Recorder:
         self._waiting.append(message)
 
     def add(self, record: Record) -> None:
-        """Write a record down, and show it."""
+        """Write and show a record."""
         if self._is_first:
             self._write(record)
             self.display.show(record)
@@ -69,15 +69,15 @@ class Recorder:
                 self.display.say(record["message"])
 
     def tell(self, message: str, *, step: int) -> None:
-        """Record something that a person should know, and show it."""
+        """Record and show a message to the user."""
         self.add({"kind": "event", "step": step, "message": message})
 
     def write_down(self, message: str, *, step: int) -> None:
-        """Record a message without showing it: an error with the same words follows."""
+        """Record a message without showing it, because an error with the same text follows."""
         self._write({"kind": "event", "step": step, "message": message})
 
     def _write(self, record: Record) -> None:
-        """Write a record everywhere. A logger that fails is left out from then on: it must not end the run."""
+        """Write a record to metrics.jsonl and all loggers. A logger that fails is dropped: it must not end the run."""
         if self._metrics is not None:
             self._metrics.add(record)
         for writer in tuple(self._writers):
@@ -95,16 +95,16 @@ class Recorder:
                 self.tell(message, step=step)
 
     def flush(self) -> None:
-        """Return when all records are on the disk."""
+        """Flush all records to disk."""
         if self._metrics is not None:
             self._metrics.flush()
 
     def read(self) -> list[Record]:
-        """All records of the run."""
+        """Return all records of the run."""
         return read_records(self._folder)
 
     def close(self) -> None:
-        """Close all files; each, whatever becomes of the others."""
+        """Close all files, each even if closing another one fails."""
         for writer in self._writers:
             try:
                 writer.close()
@@ -117,4 +117,4 @@ class Recorder:
 
 def _left_out(name: str, error: Exception) -> str:
     reason = " ".join(str(error).split()) or type(error).__name__
-    return f"{name} failed and is left out from here on: {reason}. metrics.jsonl has all records."
+    return f"{name} failed and is no longer used: {reason}. metrics.jsonl has all records."

@@ -1,7 +1,7 @@
-"""Records: metrics.jsonl, the record of a run; everything else that shows a run is made from it.
+"""Records: metrics.jsonl of a run. Reports and plots are made from it.
 
-metrics.jsonl holds one JSON object per line, with "kind" and "step". A resumed run first drops the records of steps
-beyond its checkpoint: the resumed steps write them again.
+metrics.jsonl has one JSON object per line, with "kind" and "step". A resumed run first drops the records of steps after
+its checkpoint, because it computes and records these steps again.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Record = dict[str, Any]
 
 
 class MetricsFile:
-    """metrics.jsonl of a run, to which records are added."""
+    """metrics.jsonl of a run, open for appending."""
 
     def __init__(self, run: Path, *, up_to_step: int = -1) -> None:
-        """Open it, without the records of steps beyond `up_to_step`."""
+        """Open the file, and drop records of steps after `up_to_step`."""
         path = run / METRICS_FILE
         kept = [record for record in read_records(run) if record["step"] <= up_to_step]
         with publish(path) as file:
@@ -34,12 +34,12 @@ class MetricsFile:
         self._file = path.open("ab")
 
     def add(self, record: Record) -> None:
-        """Add a record; whoever follows the file sees it at once."""
+        """Append a record. Readers of the file see it immediately."""
         self._file.write(json_line(record))
         self._file.flush()
 
     def flush(self) -> None:
-        """Return when all records are on the disk."""
+        """Flush all records to disk."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -49,8 +49,8 @@ class MetricsFile:
 
 
 def json_line(record: Record) -> bytes:
-    """A record as metrics.jsonl holds it, with null for what is not a number."""
-    # JSON has no NaN; null is what every reader understands.
+    """Return a record as a line of metrics.jsonl, with null for NaN and infinity."""
+    # JSON has no NaN or infinity, and every reader understands null.
     plain = {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in record.items()
     }
@@ -58,7 +58,7 @@ def json_line(record: Record) -> bytes:
 
 
 def read_records(run: Path) -> list[Record]:
-    """The records of a run. Lines that an interrupted process did not finish are left out."""
+    """Return the records of a run. Skips incomplete lines of an interrupted process."""
     path = run / METRICS_FILE
     if not path.exists():
         return []

@@ -1,4 +1,4 @@
-"""The registries of optimizers and schedules: their names are known without torch, and a user's file may add to them.
+"""Registries of optimizers and schedules. Names are available without importing torch; plugins can add entries.
 
 def lion(model, *, lr, weight_decay):
     return my_package.Lion(model.parameters(), lr=lr, weight_decay=weight_decay)
@@ -21,33 +21,65 @@ OPTIMIZERS = Registry("optimizer", {name: f"{_HERE}.optimizers:build_{name}" for
 SCHEDULES = Registry("schedule", {name: f"{_HERE}.schedules:{name}" for name in ("cosine", "wsd", "constant")})
 
 
-# What the functions get as keywords, if they have a parameter of that name.
+# Keyword arguments passed to the registered functions, if they have a parameter of that name.
 OPTIMIZER_OPTIONS = ("lr", "weight_decay", "betas", "eps", "fused", "muon_lr", "muon_momentum")
 SCHEDULE_OPTIONS = ("total_steps", "warmup_steps", "final_fraction", "decay_fraction")
 
 
 def register_optimizer(name: str, build: Callable[..., Any], *, overwrite: bool = False) -> None:
-    """Make `optimizer=name` train with what `build(model, …)` returns: a torch.optim.Optimizer, or several in a list.
+    """Register an optimizer: `optimizer=name` then trains with the result of `build(model, …)`.
 
-    `build` gets as keywords those of the options that it has a parameter for: lr, weight_decay, betas, eps (and, as
-    the built-in ones do, fused, muon_lr and muon_momentum). The learning rate of every group follows the schedule. A
-    checkpoint holds the state of any optimizer that keeps tensors and plain numbers for each parameter; a group's
-    plain numbers are saved too. The run resumes bit-exactly.
+    The learning rate of every parameter group follows the schedule. A checkpoint holds the state of any optimizer that
+    keeps tensors and plain numbers for each parameter, and the plain numbers of its groups, so the run resumes
+    bit-exactly.
 
-    A name that is taken is refused unless `overwrite`.
+    Args:
+        name: Value of the option `optimizer`: lowercase letters, digits, "-" and "_", starting with a letter.
+        build: Function that takes the model and returns a `torch.optim.Optimizer` or a list of them. It receives the
+            keywords lr, weight_decay, betas, eps, fused, muon_lr and muon_momentum if it has parameters of that name.
+        overwrite: Replace an optimizer already registered under this name.
+
+    Raises:
+        OptionError: The name is invalid or already taken, `build` is not callable, or it requires a parameter that it
+            would not receive.
+
+    Examples:
+        ```python
+        def lion(model, *, lr, weight_decay):
+            return my_package.Lion(model.parameters(), lr=lr, weight_decay=weight_decay)
+
+        gm.lm.register_optimizer("lion", lion)
+        gm.lm.train("shards/", out="run/", optimizer="lion")
+        ```
     """
     check_parameters(f"optimizer {name!r}", build, OPTIMIZER_OPTIONS)
     OPTIMIZERS.register(name, build, overwrite=overwrite)
 
 
 def register_schedule(name: str, function: Callable[..., float], *, overwrite: bool = False) -> None:
-    """Make `schedule=name` scale the learning rate of each step by what `function(step, …)` returns, 0 or greater.
+    """Register a schedule: `schedule=name` then multiplies the learning rate of each step by `function(step, …)`.
 
-    `step` counts from 0. As keywords the function gets those that it has a parameter for: total_steps, warmup_steps,
-    final_fraction, decay_fraction. The function does its own warm-up. It must return the same for the same
-    step, or a resumed run would differ.
+    The function also implements the warm-up. It must return the same number for the same step; otherwise a resumed run
+    would differ from an uninterrupted one.
 
-    A name that is taken is refused unless `overwrite`.
+    Args:
+        name: Value of the option `schedule`: lowercase letters, digits, "-" and "_", starting with a letter.
+        function: Function that takes the step, counted from 0, and returns a factor >= 0. It receives the keywords
+            total_steps, warmup_steps, final_fraction and decay_fraction if it has parameters of that name.
+        overwrite: Replace a schedule already registered under this name.
+
+    Raises:
+        OptionError: The name is invalid or already taken, `function` is not callable, or it requires a parameter that
+            it would not receive.
+
+    Examples:
+        ```python
+        def inverse_sqrt(step, *, warmup_steps):
+            return min((step + 1) / warmup_steps, (warmup_steps / (step + 1)) ** 0.5)
+
+        gm.lm.register_schedule("inverse-sqrt", inverse_sqrt)
+        gm.lm.train("shards/", out="run/", schedule="inverse-sqrt", warmup_steps=100)
+        ```
     """
     check_parameters(f"schedule {name!r}", function, SCHEDULE_OPTIONS)
     SCHEDULES.register(name, function, overwrite=overwrite)

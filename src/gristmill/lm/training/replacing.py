@@ -1,11 +1,11 @@
-"""Replacing a run: the old one stays whole until the new one has a checkpoint.
+"""Replacing a run: the old run is kept until the new one has a checkpoint.
 
-    run/.replaced/    the old run, complete, while the new one is set up; it is a run folder of its own
-    run/.aside/       a part of the old run, on its way to `.replaced` or back; the rest is still in its place
+    run/.replaced/    the complete old run while the new one is set up; a valid run folder
+    run/.aside/       a part of the old run while it is moved to `.replaced` or back; the rest is still in `run/`
     run/.removed.*    an old run that is being deleted
 
-Whatever fails before that puts the old run back. A process that is killed meanwhile leaves one of these
-folders, and the next run in the folder, which has its lock, starts with `put_back`.
+Any failure before the first checkpoint puts the old run back. A process that is killed during that time leaves one of
+these folders. The next run in the folder takes its lock and starts with `put_back`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MACHINE_FILE = "machine.json"
 PLOT_FOLDER = "plots"
 ASIDE_FOLDER = ".aside"
 
-# Everything that a run, or the report of one, leaves in its folder. Other files there are not touched.
+# All files that a run or its report writes to its folder. Other files in the folder are never touched.
 OWN = (
     *(CONFIG_FILE, MACHINE_FILE, TOKENIZER_FILE, CHAT_TEMPLATE_FILE, METRICS_FILE, CHECKPOINTS),
     *("report.html", "report.md", *LOGGER_FILES, f"{PLOT_FOLDER}/{FIGURES_FILE}", f"{PLOT_FOLDER}/*.png"),
@@ -38,15 +38,15 @@ OWN = (
 
 
 class Replacement:
-    """The run that is in a folder while another one takes its place; nothing happens unless `overwrite`."""
+    """Moves the run in a folder aside while a new one starts. Does nothing unless `overwrite`."""
 
     def __init__(self, run: Path, *, overwrite: bool) -> None:
         self.overwrite = overwrite
         self._run = run
-        self.is_aside = False  # whether the old run waits in `.replaced`, to be dropped or put back
+        self.is_aside = False  # whether the old run is in `.replaced`, to be deleted or put back
 
     def set_aside(self) -> None:
-        """Move the old run to `.replaced`. Only the first process calls this, right before it writes the new one."""
+        """Move the old run to `.replaced`. Only the first process calls this, just before it writes the new run."""
         if not self.overwrite or not (names := _own_names(self._run)):
             return
         self.is_aside = True
@@ -55,7 +55,7 @@ class Replacement:
         flush_folder(self._run)
 
     def drop(self) -> None:
-        """Delete the old run, if it is aside: the new one has a checkpoint."""
+        """Delete the old run if it is aside. Called when the new run has a checkpoint."""
         if self.is_aside:
             self.is_aside = False
             removed = self._run / f".removed.{os.getpid()}"
@@ -63,7 +63,7 @@ class Replacement:
             remove_entry(removed)
 
     def put_back(self) -> None:
-        """Remove the new run and put the old one back, if that is aside."""
+        """Remove the new run and restore the old one, if the old one is aside."""
         if self.is_aside:
             self.is_aside = False
             put_back(self._run)
@@ -71,7 +71,7 @@ class Replacement:
 
 @contextlib.contextmanager
 def replacing(run: Path, *, overwrite: bool) -> Iterator[Replacement]:
-    """The replacement of the run that is in the folder. An error before it is dropped puts the old run back."""
+    """Yield the `Replacement` for a folder. An error before the old run is deleted restores it."""
     replacement = Replacement(run, overwrite=overwrite)
     try:
         yield replacement
@@ -82,10 +82,10 @@ def replacing(run: Path, *, overwrite: bool) -> Iterator[Replacement]:
 
 
 def put_back(run: Path) -> None:
-    """Put a run back that was set aside and not dropped. After a kill at any moment, the next call completes it."""
+    """Restore a run that was set aside and not deleted. If this is killed at any moment, the next call completes it."""
     replaced, aside = run / REPLACED_FOLDER, run / ASIDE_FOLDER
     if replaced.is_dir():
-        # What is in the folder now is of the new run: the old one was moved completely.
+        # The files in the folder now belong to the new run: the old one was moved completely.
         for name in _own_names(run):
             remove_entry(run / name)
         replaced.rename(aside)
@@ -106,7 +106,7 @@ def _move(source: Path, target: Path, names: list[str]) -> None:
 
 
 def remove_entry(path: Path) -> None:
-    """Remove a file, a link or a folder with all that is in it, as far as that is possible."""
+    """Remove a file, link or folder tree. Errors are ignored."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -1,4 +1,4 @@
-"""Restoring: a run taken up from its latest checkpoint, or started with the weights of another."""
+"""Restoring: resume a run from its latest checkpoint, or start one with the weights of another."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ LONG_CONTEXT = 4096  # tokens; few machines train on longer sequences
 def find_latest(
     fabric: Fabric, run_folder: Path, *, overwrite: bool = False
 ) -> tuple[Path | None, dict[str, Any] | None]:
-    """The latest checkpoint of a run and its state; None and None where there is none, or it is to be replaced.
+    """Return (the latest checkpoint of a run, its state), or (None, None) without one or with `overwrite`.
 
-    A damaged one is `CheckpointError`, which names it and the one before. It is not passed over: steps that were
-    computed, perhaps for days, would be computed again without notice. Removing its folder is the user's decision.
+    Raises `CheckpointError` if it is damaged, and names the previous one. It is not skipped, because steps that may
+    have taken days would silently be computed again. The user decides whether to remove it.
     """
     if overwrite:
         return None, None
-    # The first process decides: the others may look at another moment.
+    # The first process decides, because the others may list the folder at another moment.
     names = [path.name for path in checkpoints.list_checkpoints(run_folder)]
     name = fabric.broadcast(names[-1] if names else "")
     if not name:
@@ -52,19 +52,19 @@ def find_latest(
 
 
 def check_same_run(folder: Path, state: dict[str, Any], config: TrainConfig, data: TrainingData) -> None:
-    """Raise `CheckpointError` unless the run of a checkpoint is the one that `config` describes, on the same data."""
+    """Raise `CheckpointError` unless a checkpoint has the options in `config` and the same data."""
     run = folder.parent.parent
     found = identity_differences(state["shards"], data.identity, run=run, tokenizer=data.tokenizer)
     found += differences(state["config"], config)
     if found:
         raise CheckpointError(
-            f"{folder}: the run cannot be resumed: {'; '.join(found)}. Pass the same as then, or start a new run in "
+            f"{folder}: the run cannot be resumed: {'; '.join(found)}. Pass the original values, or start a new run in "
             f"another folder."
         )
 
 
 def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
-    """Take up a checkpoint; `CheckpointError` names what does not fit."""
+    """Restore a checkpoint; raise `CheckpointError` if it does not fit the run."""
     check_same_run(folder, state, run.config, run.data)
     if rounding := differences(state["config"], run.config, only_rounding=True):
         tell(f"the run resumes, equal up to rounding but not bit-exact: {'; '.join(rounding)}.")
@@ -72,7 +72,7 @@ def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
     restore_scaler(run.fabric, state["scaler"])
     run.meter.restore(state["pending"])
     run.step = state["step"]
-    # Runs of version 0.1.0 did not count: all their steps were of one length.
+    # Version 0.1.0 did not save the number of tokens. All its steps had the same length.
     each = int(state["config"]["global_batch_size"]) * run.config.model.sequence_length
     run.num_tokens = state.get("num_tokens", run.step * each)
     if run.watch is not None:
@@ -83,21 +83,21 @@ def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
     if run.validation.best_loss == math.inf and state["best_val_loss"] is not None:
         tell(
             f"limit_val_batches was {state['config'].get('limit_val_batches')} and is now "
-            f"{run.config.limit_val_batches}: the best checkpoint is chosen again from here on, because losses on "
-            f"another part of the validation split do not compare."
+            f"{run.config.limit_val_batches}: the best checkpoint is chosen again from this step on, because losses on "
+            f"different parts of the validation split are not comparable."
         )
     if is_longer(state["config"], run.config):
         tell(
-            f"the run has {run.config.max_steps:,} steps now instead of {state['config']['max_steps']:,}: from here "
+            f"the run now has {run.config.max_steps:,} steps instead of {state['config']['max_steps']:,}. From here "
             f"on, the learning rate follows the schedule of the longer run."
         )
     tell(f"resuming from {folder.name}.")
 
 
 def _load_weights(run: Run, folder: Path, state: dict[str, Any]) -> dict[str, Tensor]:
-    """Copy the weights of a checkpoint into the model, and return the state of its optimizer."""
+    """Copy the weights of a checkpoint to the model, and return the optimizer state."""
     if run.is_sharded:
-        from gristmill.lm.training import sharded  # takes long to import
+        from gristmill.lm.training import sharded  # imported late because it is slow
 
         sharded.load_weights(run.model, folder, state)
         return sharded.load_optimizer(run.model, folder, state)
@@ -107,10 +107,11 @@ def _load_weights(run: Run, folder: Path, state: dict[str, Any]) -> dict[str, Te
 
 
 def take_weights(model: Model, start: Path, tell: Tell, *, tokenizer: Tokenizer | None = None) -> None:
-    """Take the weights of the best checkpoint of another run, or those in a folder of Hugging Face.
+    """Copy the weights of the best checkpoint of another run, or of a Hugging Face folder, to the model.
 
-    start: the folder. tokenizer: that of the training data, which is compared with the one in a folder of Hugging Face.
-    A switch such as word dropout brings a weight of its own, and can still be turned on or off.
+    Options that add a weight, such as word dropout, may differ: that weight is skipped or keeps its initial value.
+
+    start: the folder. tokenizer: tokenizer of the training data, compared with that of a Hugging Face folder.
     """
     if is_pretrained(start):
         _take_pretrained(model, start, tell, tokenizer)
@@ -123,13 +124,15 @@ def take_weights(model: Model, start: Path, tell: Tell, *, tokenizer: Tokenizer 
     both = {name: tensor for name, tensor in there.items() if name not in different}
     kept = {name: here[name] for name in different if name in here}
     checkpoints.load_weights(model, both | kept, folder / checkpoints.MODEL_FILE)
-    tell(f"starting with the weights of {folder}{', but for ' if different else ''}{', '.join(different)}.")
+    tell(f"starting with the weights of {folder}{', except ' if different else ''}{', '.join(different)}.")
 
 
 def _take_pretrained(model: Model, folder: Path, tell: Tell, tokenizer: Tokenizer | None) -> None:
     tensors = read_tensors(folder)
     if bad := checkpoints.first_not_finite(tensors):
-        raise CheckpointError(f"{folder}: the weights are not finite: {bad!r} holds NaN or infinity.")
+        raise CheckpointError(
+            f"{folder}: the weights are not finite: {bad!r} contains NaN or infinity. Pass another model."
+        )
     weights = type(model).weights_of_huggingface(model.config, tensors, str(folder))
     checkpoints.load_weights(model, weights, folder)
     if difference := tokenizer_difference(folder, tokenizer):
@@ -138,6 +141,6 @@ def _take_pretrained(model: Model, folder: Path, tell: Tell, tokenizer: Tokenize
     length = model.config.sequence_length
     if length > LONG_CONTEXT and pretrained_options(folder, model.config.name).get("context_length") == length:
         tell(
-            f"context_length={length}, as in {folder / CONFIG_FILE}: sequences of that length need much memory. A "
-            f"smaller context_length, such as 2048, needs less."
+            f"context_length={length}, from {folder / CONFIG_FILE}: sequences of this length need much memory. Pass a "
+            f"smaller context_length, such as 2048, to use less."
         )

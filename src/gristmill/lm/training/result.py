@@ -20,30 +20,57 @@ __all__ = ["TrainResult", "result_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TrainResult:
-    """The result of a run."""
+    """Result of `train`: losses, speed and checkpoint of a run.
+
+    Attributes:
+        folder: The folder of the run.
+        checkpoint: The last checkpoint.
+        num_steps: Number of steps of the run.
+        num_tokens: Number of tokens trained on.
+        num_parameters: Number of parameters of the model.
+        loss: Training loss of the last steps. None if the run was already finished.
+        val_loss: Loss on the whole validation split. None without validation data.
+        val_stats: Other statistics of the model on the whole validation split.
+        perplexity: exp(val_loss) if the loss is the cross-entropy in nats per token, otherwise None.
+        bits_per_byte: Validation loss in bits per byte of text. None if the number of bytes is unknown.
+        tokens_per_second: Median speed, not counting padding.
+        padding: Fraction of the computed positions that are padding.
+        data_wait: Fraction of the time in which the device waited for a batch.
+        mfu: Model FLOPs utilization, relative to the data-sheet peak of the device.
+        mfu_matmul: Model FLOPs utilization, relative to a matrix product measured on the device.
+        memory_bytes: Peak memory of the run.
+        seconds: Duration of the run.
+        warnings: Problems to know about before using the model.
+
+    Examples:
+        ```python
+        result = gm.lm.train("shards/", out="run/", preset="quickstart")
+        print(result.val_loss, result.tokens_per_second, result.checkpoint)
+        ```
+    """
 
     folder: Path
-    checkpoint: Path  # the last one
+    checkpoint: Path
     num_steps: int
-    num_tokens: int  # that were trained on
+    num_tokens: int
     num_parameters: int
-    loss: float | None  # of the last steps; None where a finished run had nothing left to do
-    val_loss: float | None  # on the whole validation split
-    val_stats: dict[str, float] = field(default_factory=dict)  # what else the model reports, likewise
-    perplexity: float | None = None  # exp(val_loss), where that is in nats per token and nothing else
+    loss: float | None
+    val_loss: float | None
+    val_stats: dict[str, float] = field(default_factory=dict)
+    perplexity: float | None = None
     bits_per_byte: float | None
-    tokens_per_second: float | None  # without padding
-    padding: float | None  # share of what was computed on that is no token
-    data_wait: float | None  # share of the time in which the device had no batch to work on
-    mfu: float | None  # of the peak on the data sheet
-    mfu_matmul: float | None  # of a matrix product measured here
+    tokens_per_second: float | None
+    padding: float | None
+    data_wait: float | None
+    mfu: float | None
+    mfu_matmul: float | None
     memory_bytes: int | None
     seconds: float
-    warnings: tuple[str, ...] = ()  # what a person should know before using the model
+    warnings: tuple[str, ...] = ()
 
     @property
     def val_kl(self) -> float | None:
-        """Of a VAE: the KL to the prior on the whole validation split, nats per sequence; otherwise None."""
+        """KL to the prior on the whole validation split in nats per sequence, for a VAE. Otherwise None."""
         return self.val_stats.get("kl")
 
     def __repr__(self) -> str:
@@ -56,7 +83,14 @@ class TrainResult:
         return html_table(f"TrainResult: {self.folder}", self.rows())
 
     def rows(self) -> list[tuple[str, str]]:
-        """What there is to show, as names and values."""
+        """Return the result as (name, value) rows of text, as the command line shows it.
+
+        Examples:
+            ```python
+            for name, value in result.rows():
+                print(f"{name:20} {value}")
+            ```
+        """
         optional = {
             "perplexity": None if self.perplexity is None else f"{self.perplexity:,.4g}",
             **{f"validation {_label(name)}": f"{value:.4f}" for name, value in self.val_stats.items()},
@@ -99,7 +133,7 @@ def _known(rows: dict[str, str | None]) -> list[tuple[str, str]]:
     return [(name, value) for name, value in rows.items() if value is not None]
 
 
-# What a validation records besides the model's own statistics.
+# Fields of a validation record that are not statistics of the model.
 VAL_FIELDS = frozenset({"kind", "step", "loss", "bits_per_byte", "num_tokens", "full", "seconds"})
 
 
@@ -111,13 +145,13 @@ def result_of(
     has_perplexity: bool,
     **numbers: Any,
 ) -> TrainResult:
-    """The result of a run with these readings and validations; `numbers` are fields of the result.
+    """Return the result of a run with these readings and validations. `numbers` are further fields of the result.
 
-    has_perplexity: whether exp(loss) is the perplexity of the tokens.
+    has_perplexity: whether exp(loss) is the perplexity per token.
     """
     val = full_validations[-1] if full_validations else {}
     stats = {name: value for name, value in val.items() if name not in VAL_FIELDS and isinstance(value, int | float)}
-    readings = readings[1:] or readings  # the first holds compilation and cold caches
+    readings = readings[1:] or readings  # the first includes compilation and cold caches
     last = readings[-1] if readings else None
     return TrainResult(
         folder=folder,

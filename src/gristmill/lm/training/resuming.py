@@ -1,4 +1,4 @@
-"""What a run is resumed with: the options it was saved with, and what is passed beside them."""
+"""Options of a resumed run: the saved options combined with those passed now."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["options_to_resume", "saved_options"]
 
 
 def saved_options(run: Path) -> dict[str, Any]:
-    """The options of the latest checkpoint in the folder of a run; {} where there is none.
+    """Return the options of the latest checkpoint in the folder of a run; {} without a checkpoint.
 
-    A run that a killed overwrite=True has set aside counts: it is put back before it is resumed.
+    Includes a run that an interrupted overwrite=True has set aside: it is put back before it is resumed.
     """
     aside = run / REPLACED_FOLDER
     there = list_checkpoints(aside if aside.is_dir() else run)
@@ -28,14 +28,14 @@ def saved_options(run: Path) -> dict[str, Any]:
 
 
 def options_to_resume(run: Path, saved: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The saved options with those that are passed on top; `CheckpointError` for a run that would end earlier."""
+    """Return the saved options, replaced by those passed now; raise `CheckpointError` if the run would be shorter."""
     if "model" in asked and asked["model"] != saved["model"]:
-        return dict(asked)  # comparing them names the difference
+        return dict(asked)  # a later comparison raises an error that names the difference
     max_steps = asked.get("max_steps")
     if isinstance(max_steps, int) and max_steps < saved["max_steps"]:
         raise CheckpointError(
-            f"{run}: the run cannot be resumed: max_steps was {saved['max_steps']} and is now {max_steps}. Pass at "
-            f"least as many, or start a new run in another folder."
+            f"{run}: the run cannot be resumed: max_steps was {saved['max_steps']} and is now {max_steps}. Pass "
+            f"max_steps >= {saved['max_steps']}, or start a new run in another folder."
         )
     options = with_saved(saved, asked)
     if not options.get("conversations"):

@@ -1,8 +1,8 @@
-"""Run: the model, the optimizer and the data of a run, and how far it has come.
+"""Run: the model, optimizer, data and current step of a run.
 
-The loop that uses it is in trainer.py. Everything that a step depends on is computed from its number, so the order in
-which steps are taken, or an interruption between them, changes nothing. What a run records, validates and saves is the
-work of its `recorder`, `validation` and `saver`.
+The training loop is in trainer.py. Everything that a step depends on is computed from the step number, so an
+interruption between steps changes nothing. `recorder` writes the records of a run, `validation` computes its validation
+loss, and `saver` writes its checkpoints.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ __all__ = ["Run"]
 
 
 class Run:
-    """A run in its folder, at a step."""
+    """A run at its current step."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Run:
         *,
         loggers: Sequence[Any] = (),
     ) -> None:
-        """Set everything up, and take up the latest checkpoint in the folder, if there is one to be kept."""
+        """Set up the run, and restore the latest checkpoint in the folder unless it is to be replaced."""
         self.fabric, self.data, self.folder = fabric, data, folder
         self._replacement = replacement or Replacement(folder, overwrite=False)
         self.signals = StopSignals(repeat_seconds=LAUNCHER_SECONDS if find_world() is not None else 0.0)
@@ -78,15 +78,16 @@ class Run:
         self.step, self.num_tokens = 0, 0
         self._readings: list[Reading] = []
         self._learning_rate, self._schedule = 0.0, dict[str, float]()
-        self._num_tokens, self._num_slots = 0, 0  # of the step, without and with padding
-        self._num_targets = 0  # of the step; fewer than tokens where the loss is that of responses alone
+        self._num_tokens, self._num_slots = 0, 0  # of the current step, without and with padding
+        self._num_targets = 0  # of the current step; fewer than tokens if only responses count in the loss
         tell = self.recorder.wait_to_tell
 
         latest, state = find_latest(fabric, folder, overwrite=self._replacement.overwrite)
         self.config = config = settled(fabric, config, data, state, tell)
         with same_outcome():
             check_mask(config, fabric.device)
-        # First, because it knows whether there is enough text; a model for an absurd context would fill the memory.
+        # Datasets are opened before the model is built, because they check that there is enough text. A model for an
+        # absurdly long context would fill the memory first.
         self.dataset, val_dataset = open_datasets(fabric, config, data, tell)
         self.model = new_model(config)
         self.module = new_module(fabric, config, self.model)
@@ -122,8 +123,8 @@ class Run:
         self._open_folder(matmul_flops, loggers)
 
     def _open_folder(self, matmul_flops: float | None, loggers: Sequence[Any]) -> None:
-        """Write what describes the run, and open what it writes to; only the first process does."""
-        self.fabric.barrier()  # the old run may be set aside only when every process is set up
+        """Write the description of the run and open its logs. Only the first process writes."""
+        self.fabric.barrier()  # the old run must not be set aside before every process is set up
         if self.fabric.is_global_zero:
             self._replacement.set_aside()
             machine = describe_machine(self.fabric.device, world_size=self.fabric.world_size)
@@ -136,19 +137,19 @@ class Run:
 
     @property
     def max_steps(self) -> int:
-        """The step at which the run ends."""
-        assert self.config.max_steps is not None  # it is resolved
+        """Number of steps of the run."""
+        assert self.config.max_steps is not None  # the config is resolved
         return self.config.max_steps
 
     @property
     def is_sharded(self) -> bool:
-        """Whether no device has all weights."""
+        """Whether the weights are divided among the devices."""
         return self.config.strategy == "fsdp"
 
     # A step
 
     def begin_step(self) -> dict[str, Tensor]:
-        """Put dropout and learning rate where they are at this step, and return the schedule of the model."""
+        """Set the dropout seed and learning rate of this step, and return the schedule of the model."""
         torch.manual_seed(step_seed(self.config.seed, self.step, self.fabric.global_rank))
         scale = learning_rate(
             self.step,
@@ -166,11 +167,11 @@ class Run:
         count = getattr(self.dataset, "targets_in_step", None)
         self._num_targets = self._num_tokens if count is None else count(self.step, **world)
         self._schedule = self.config.model.schedule(self.step, total_steps=self.max_steps)
-        # Tensors: a number would be part of the compiled code, and each new one would compile it again.
+        # Tensors, because a Python number would be a constant in the compiled code and each new one would recompile it.
         return {name: torch.full((), value, device=self.fabric.device) for name, value in self._schedule.items()}
 
     def next_batch(self, micro_step: int) -> Batch:
-        """The micro-batch of this step on this device."""
+        """Return a micro-batch of this step for this device."""
         with self.meter.waiting_for_data():
             batch = self.dataset.batch(
                 self.step,
@@ -182,18 +183,19 @@ class Run:
         return mark_length(batch) if self.config.compile_model and self.config.model.varying_lengths else batch
 
     def share_of_step(self, batch: Batch) -> Tensor | float:
-        """The weight of a micro-batch in its step: every target of the step, on all devices, counts the same."""
+        """Return the weight of a micro-batch in its step, so that every target on all devices has the same weight."""
         if self.data.even_batches:
             return 1 / self.config.gradient_accumulation_steps
-        share: Tensor = batch.num_targets * (self.fabric.world_size / self._num_targets)  # devices are averaged over
+        # Times world_size, because gradients are averaged over the devices.
+        share: Tensor = batch.num_targets * (self.fabric.world_size / self._num_targets)
         return share
 
     def update_weights(self) -> Tensor:
-        """Change the weights along their clipped gradients, and return the norm of the gradients."""
+        """Apply the clipped gradients to the weights, and return the gradient norm."""
         return self.updates.update()
 
     def end_step(self, losses: Tensor, grad_norm: Tensor, batch: Batch, stats: dict[str, Tensor]) -> None:
-        """Count the step and note what is known of it: its losses, and of its last micro-batch the rest of `stats`."""
+        """Count the step, and pass its losses to the meter and the stats of its last micro-batch to the watch."""
         self.step += 1
         self.num_tokens += self._num_tokens
         self.meter.add(self.step, losses, grad_norm, self._num_tokens, self._num_slots)
@@ -201,17 +203,17 @@ class Run:
             self.watch.look(self.step, batch, stats, self._schedule)
 
     def is_due(self, interval: int | float) -> bool:
-        """Whether something that is done every `interval` steps is to be done now; 0 is never."""
+        """Return whether an action with this interval is due at this step. 0 means never."""
         return interval > 0 and self.step % interval == 0
 
     # Stopping
 
     def should_stop(self) -> bool:
-        """Whether to stop here, because a signal has reached any device. All devices must ask, and equally often."""
+        """Return whether a signal has reached any process. All processes must call this equally often."""
         return self._vote.asked()
 
     def agree_to_stop(self) -> bool:
-        """Whether a signal has reached any device by now. All must ask, and all wait for the answer."""
+        """Return whether a signal has reached any process by now. Collective: all processes wait for the answer."""
         noted = self.signals.agreed or self.signals.received or 0
         if self.fabric.world_size > 1:
             noted = int(self.fabric.all_reduce(torch.tensor(float(noted)), reduce_op="max"))
@@ -221,9 +223,9 @@ class Run:
     # Records
 
     def log(self) -> None:
-        """Read the losses since the last time, and record them; the only thing in a step that waits for the device.
+        """Read and record the losses since the last call. The only part of a step that waits for the device.
 
-        A checkpoint that could not be written ends the run here, in all processes: no step is computed in vain.
+        If a checkpoint could not be written, the run ends here in all processes instead of computing further steps.
         """
         reading = self.meter.read(has_failed=self.saver.writer.has_failed)
         if reading.any_failed:
@@ -252,18 +254,18 @@ class Run:
             }
         )
         self._record_news()
-        # The first readings hold compilation and cold caches.
+        # The first readings include compilation and cold caches.
         if len(self._readings) > 2:
             workers = getattr(self.dataset, "num_workers", None) if self.data.uses_workers else None
             situation = Situation(reading, self.fabric.device, self.config, workers)
             self.recorder.advise(advice(situation), step=self.step)
 
     def tell(self, message: str) -> None:
-        """Record something that a person should know, and show it."""
+        """Record and show a message to the user."""
         self.recorder.tell(message, step=self.step)
 
     def _record_news(self) -> None:
-        """Record what the watch of the model has found."""
+        """Record the findings of the model's watch."""
         for record in self.watch.news() if self.watch is not None else ():
             self.recorder.add(record)
 
@@ -272,14 +274,14 @@ class Run:
             return
         self.saver.writer.wait()
         there = checkpoints.list_checkpoints(self.folder)
-        kept = f"{there[-1].name} is the last good checkpoint." if there else "there was no checkpoint yet."
+        kept = f"{there[-1].name} is the last good checkpoint." if there else "No checkpoint was saved yet."
         half = "precision='bf16-mixed', " if self.config.precision == "16-mixed" else ""
         message = NOT_FINITE.format(what=bad_value, step=bad_step, kept=kept, precision=half)
         self.recorder.write_down(message, step=self.step)
         raise NotFiniteError(message)
 
     def write_sample(self) -> None:
-        """Record a text of the model. Not with weights in parts: no device has them all."""
+        """Record a sample text. Skipped for sharded weights, because no device has all of them."""
         if self.fabric.is_global_zero and not self.is_sharded and self.data.tokenizer is not None:
             prompt = self.config.model.prompt_of_samples
             request = TextRequest(
@@ -297,7 +299,7 @@ class Run:
     # Validation and checkpoints
 
     def validate(self) -> None:
-        """Record the loss on the fixed subset of the validation split; save the best so far."""
+        """Record the loss on the fixed validation subset, and save a checkpoint if it is the best so far."""
         self.recorder.display.busy("validating")
         share_buffers(self.fabric, self.model)
         record, is_best = self.validation.on_subset(self.step, stopped=self.should_stop)
@@ -316,22 +318,22 @@ class Run:
             self.recorder.add(record)
 
     def save(self) -> None:
-        """Save a checkpoint of this step, unless there is one."""
+        """Save a checkpoint of this step, unless it is already saved."""
         pending = self.meter.pending()
         self._check_finite(*first_bad_step(pending["steps"], pending["losses"], pending["grad_norms"]))
-        if not are_finite(self.model.parameters()):  # a buffer may hold a mask of -inf: the writer looks at those
+        if not are_finite(self.model.parameters()):  # buffers may contain a mask of -inf; the writer checks them
             self._check_finite(self.step, "a weight after")
-        self._record_news()  # a run that resumes from here does not see these again
+        self._record_news()  # a run resumed from this checkpoint would not find them again
         self.saver.save(self, pending)
         if self._replacement.is_aside:
-            self.saver.writer.wait()  # the run that is replaced stays until this checkpoint is on the disk
+            self.saver.writer.wait()  # the old run is kept until this checkpoint is on disk
             self._replacement.drop()
         self.meter.restart()
 
     # The end
 
     def finish(self) -> None:
-        """After the last step: the records and validations that are still missing, and the last checkpoint."""
+        """After the last step, add missing records and validations, and save the last checkpoint."""
         if self.meter.has_pending:
             self.log()
         if self.validation.is_missing(self.step):
@@ -346,7 +348,7 @@ class Run:
         return [record for record in self.recorder.read() if record["kind"] == "val" and record["full"]]
 
     def close(self) -> None:
-        """Wait for what is being written, and close all files; each, whatever becomes of the others."""
+        """Wait for pending writes and close all files, each even if closing another one fails."""
         with contextlib.ExitStack() as closed:
             closed.callback(self.recorder.close)
             closed.callback(self.validation.close)
@@ -356,7 +358,7 @@ class Run:
             closed.callback(self.saver.close)
 
     def result(self) -> TrainResult:
-        """The result of the run."""
+        """Return the result of the run."""
         result = result_of(
             self.folder,
             num_steps=self.step,

@@ -1,4 +1,4 @@
-"""The folder of a run: whether a run may start in it, who has it, and what is written there before the first step."""
+"""The folder of a run: checks before a run starts in it, its lock, and the files written before the first step."""
 
 from __future__ import annotations
 
@@ -38,24 +38,25 @@ if TYPE_CHECKING:
 
 __all__ = ["check_folder", "check_shared", "claimed", "write_description"]
 
-# A network file system may show a new file to another machine only after half a minute.
+# On a network file system, a new file may become visible to other machines only after half a minute.
 SHARED_SECONDS = 60.0
 
 
 def check_folder(
     run: Path, *, resume: str, overwrite: bool, init_from: str | None = None, is_locked: bool = False
 ) -> None:
-    """Refuse a folder with a run in it, unless that is to be resumed or replaced. Nothing is changed yet.
+    """Raise if a run cannot start in this folder, for example because it has a run to keep. Changes nothing.
 
-    is_locked: this process has the lock of the folder already.
+    is_locked: this process already holds the lock of the folder.
     """
     if resume not in ("never", "auto"):
-        raise OptionError(f"resume={resume!r} is not known. Pass 'auto' to resume what is there, or 'never'.")
+        raise OptionError(f"resume={resume!r} is not known. Pass 'auto' to resume an existing run, or 'never'.")
     if not isinstance(overwrite, bool):
         raise OptionError(f"overwrite={overwrite!r} is a {type(overwrite).__name__}. Pass True or False.")
     if resume == "auto" and overwrite:
         raise OptionError(
-            "resume and overwrite exclude each other: one keeps the run that is there, the other does not."
+            "resume and overwrite exclude each other: resume continues the existing run, overwrite replaces it. Pass "
+            "one of them."
         )
     if overwrite and init_from is not None and run.exists() and Path(init_from).resolve() == run.resolve():
         raise OptionError(
@@ -65,45 +66,45 @@ def check_folder(
     found = list_checkpoints(run)
     if overwrite and found and num_restarts():
         raise OptionError(
-            f"overwrite=True: torchrun has started the processes again after a failure, and {run} has checkpoints "
-            f"({found[-1].name}), perhaps of the attempt before. They are kept. To resume them, start torchrun again "
-            f"with resume='auto' and without overwrite=True."
+            f"overwrite=True: torchrun has restarted the processes after a failure, and {run} has checkpoints "
+            f"({found[-1].name}), possibly from the previous attempt. They are kept. To resume from them, start "
+            f"torchrun again with resume='auto' and without overwrite=True."
         )
     if resume == "never" and not overwrite and found:
         if not is_locked and (holder := holder_of(run)) is not None:
             raise in_use(run, holder)
         raise FileExistsError(
             errno.EEXIST,
-            f"Holds a run already (its last checkpoint is {found[-1].name}). Pass resume='auto' to resume it, "
-            f"overwrite=True to start again, or another folder",
+            f"Already contains a run (last checkpoint: {found[-1].name}). Pass resume='auto' to resume it, "
+            f"overwrite=True to replace it, or another folder",
             str(run),
         )
     if run.is_symlink():
         raise FileExistsError(errno.EEXIST, "Is a symbolic link, which is not followed. Pass a folder", str(run))
     if run.exists() and not run.is_dir():
-        raise FileExistsError(errno.EEXIST, "Is a file, and a run needs a folder. Pass another one", str(run))
-    if (run / MANIFEST_FILE).exists():  # a run would write its own tokenizer.json over that of the shards
-        raise FileExistsError(errno.EEXIST, "Holds token shards, and a run needs a folder of its own", str(run))
-    if has_foreign_weights(run):  # a run would write over config.json and tokenizer.json, which the weights need
-        raise FileExistsError(errno.EEXIST, "Holds a model of Hugging Face. Pass another folder for the run", str(run))
+        raise FileExistsError(errno.EEXIST, "Is a file, but a run needs a folder. Pass another path", str(run))
+    if (run / MANIFEST_FILE).exists():  # a run would overwrite tokenizer.json of the shards
+        raise FileExistsError(errno.EEXIST, "Contains token shards. Pass another folder for the run", str(run))
+    if has_foreign_weights(run):  # a run would overwrite config.json and tokenizer.json, which the weights need
+        raise FileExistsError(errno.EEXIST, "Contains a Hugging Face model. Pass another folder for the run", str(run))
     if run.exists() and not os.access(run, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, "No permission to write in this folder", str(run))
+        raise PermissionError(errno.EACCES, "No permission to write in this folder. Pass another folder", str(run))
     if init_from is not None and not (resume == "auto" and (found or (run / REPLACED_FOLDER).is_dir())):
         _check_base(Path(init_from))
 
 
 def _check_base(folder: Path) -> None:
-    """Raise `CheckpointError` where there are no weights to start from, before the data is read."""
+    """Raise `CheckpointError` if there are no weights to start from, before the data is read."""
     if not is_pretrained(folder) and not list_checkpoints(folder):
         raise CheckpointError(why_no_run(folder))
 
 
 @contextlib.contextmanager
 def claimed(run: Path, *, resume: str, overwrite: bool, world: str = "") -> Iterator[None]:
-    """Hold the folder of a run for this process alone within the block; it is made if there is none.
+    """Lock the folder of a run for this process within the block. Creates the folder if it is missing.
 
-    For the first process of a run only, and before anything in the folder is changed. What processes that were killed
-    have left is put in order here, and nowhere else: no other process can be using it.
+    Only the first process of a run calls this, before it changes anything in the folder. This is the only place that
+    cleans up after killed processes, because here no other process can be using the folder.
     """
     with locked(run, world=world) as is_exclusive:
         put_back(run)  # the run that an interrupted overwrite=True would have replaced
@@ -114,10 +115,10 @@ def claimed(run: Path, *, resume: str, overwrite: bool, world: str = "") -> Iter
 
 
 def check_shared(run: Path, fabric: Fabric) -> None:
-    """Raise `OptionError` in a process on another machine that does not see the folder that the first one has claimed.
+    """Raise `OptionError` in a process on another machine that does not see the folder locked by the first process.
 
-    Without this, the first process would train and save, and the others fail when they read the folder, at the end
-    perhaps. Collective.
+    Without this check, the other processes would fail only when they read the folder, possibly at the end of the run.
+    Collective.
     """
     first = fabric.broadcast(seen_lock(run))
     deadline = time.monotonic() + SHARED_SECONDS
@@ -125,13 +126,13 @@ def check_shared(run: Path, fabric: Fabric) -> None:
         if time.monotonic() > deadline:
             raise OptionError(
                 f"{run}: on {socket.gethostname()} (rank {fabric.global_rank}) this is not the folder that the first "
-                f"process writes to. All machines of a run need the same folder. Pass one on a disk that they share."
+                f"process writes to. All machines of a run need the same folder. Pass a folder on a shared disk."
             )
         time.sleep(0.1)
 
 
 def remove_leftovers(run: Path) -> None:
-    """Remove the temporary files of runs that were killed. The caller has the lock of the folder."""
+    """Remove the temporary files of killed runs. The caller holds the lock of the folder."""
     published = (METRICS_FILE, CONFIG_FILE, MACHINE_FILE, TOKENIZER_FILE, CHAT_TEMPLATE_FILE)
     drawn = (f"{PLOT_FOLDER}/.{name}.tmp.*" for name in (FIGURES_FILE, PICTURE_FILE))
     saved = (f"{CHECKPOINTS}/.step-*", f"{CHECKPOINTS}/step-*/.*.tmp.*")
@@ -148,7 +149,7 @@ def write_description(
     *,
     chat_template: str | None = None,
 ) -> None:
-    """Write config.json, machine.json, and the tokenizer and the chat template, if there are any."""
+    """Write config.json, machine.json, and the tokenizer and chat template if the run has them."""
     if tokenizer is not None:
         tokenizer.save(run / TOKENIZER_FILE, overwrite=True)
     if chat_template is not None:
@@ -160,7 +161,7 @@ def write_description(
 
 
 def describe_machine(device: torch.device, *, world_size: int) -> dict[str, Any]:
-    """What the run is computed on."""
+    """Return the hardware and software versions of this machine."""
     from gristmill.version import __version__
 
     return {

@@ -1,8 +1,8 @@
 """The lock of a run folder: one process at a time trains in it.
 
-The lock is the system's (`flock`), on the file `.lock` in the folder, and ends with the process, whatever ends it. The
-file names the holder, for the error that a second process gets. Only the first process of a run takes the lock, for all
-of them; reading a run (generate, evaluate, report) needs none.
+The lock is a `flock` on the file `.lock` in the folder. The system releases it when the process ends for any reason.
+The file names the holder, for the error message of a second process. Only the first process of a run takes the lock, on
+behalf of all. Reading a run (generate, evaluate, report) needs no lock.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ __all__ = ["LOCK_FILE", "holder_of", "in_use", "locked", "seen_lock"]
 LOCK_FILE = ".lock"
 MAX_BYTES = 1 << 12
 
-_held: set[int] = set()  # descriptors
+_held: set[int] = set()  # file descriptors of the locks that this process holds
 
 
 @contextlib.contextmanager
 def locked(run: Path, *, world: str = "") -> Iterator[bool]:
-    """Make the folder of a run if there is none, and hold its lock within the block.
+    """Create the folder of a run if it is missing, and hold its lock within the block.
 
-    Gives whether the lock is exclusive: some network file systems have no locks. `BlockingIOError` names the process
-    that holds it. A folder that was made here and is still empty at the end is removed.
+    Yields whether the lock is exclusive: some network file systems have no locks. Raises `BlockingIOError`, which names
+    the holder, if another process has the lock. Removes the folder at the end if it was created here and is empty.
 
-    world: the processes that the lock is held for, in words, such as "8 processes by torchrun".
+    world: description of the processes that the lock is held for, such as "8 processes by torchrun".
     """
     is_new = not run.exists()
     descriptor, is_exclusive = _open_and_lock(run)
@@ -46,7 +46,7 @@ def locked(run: Path, *, world: str = "") -> Iterator[bool]:
         yield is_exclusive
     finally:
         with contextlib.suppress(OSError):
-            (run / LOCK_FILE).unlink()  # while the lock is held: nobody else can have it
+            (run / LOCK_FILE).unlink()  # while the lock is held, so no other process can have locked this file
         _held.discard(descriptor)
         os.close(descriptor)
         if is_new:
@@ -59,17 +59,17 @@ def _open_and_lock(run: Path) -> tuple[int, bool]:
     while True:
         try:
             run.mkdir(parents=True, exist_ok=True)
-        except FileExistsError:  # also where another process removes the folder at this moment
+        except FileExistsError:  # also raised when another process removes the folder at this moment
             if run.exists() and not run.is_dir():
                 raise
             continue
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         except FileNotFoundError:
-            continue  # the process that had made the folder has failed, and removed it
+            continue  # the process that had created the folder has failed and removed it
         try:
             is_exclusive = lock_file(descriptor, path)
-            # The process that had the lock may have removed the file before ours came to be locked.
+            # The previous holder may have removed the file after we opened it and before we locked it.
             if os.path.samestat(os.fstat(descriptor), os.lstat(path)):
                 return descriptor, is_exclusive
         except FileNotFoundError:
@@ -84,7 +84,7 @@ def _open_and_lock(run: Path) -> tuple[int, bool]:
 
 
 def holder_of(run: Path) -> str | None:
-    """The process that trains in the folder, in words; None where none does."""
+    """Return a description of the process that trains in the folder, or None."""
     try:
         descriptor = os.open(run / LOCK_FILE, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
     except OSError:
@@ -99,7 +99,7 @@ def holder_of(run: Path) -> str | None:
 
 
 def seen_lock(run: Path) -> bytes:
-    """The lock file of a folder as this process sees it; b"" where it sees none."""
+    """Return the content of the lock file as this process sees it, or b""."""
     try:
         return read_small_file(run / LOCK_FILE, what="a lock file", max_bytes=MAX_BYTES, error=FormatError)
     except (OSError, FormatError):
@@ -107,7 +107,7 @@ def seen_lock(run: Path) -> bytes:
 
 
 def in_use(run: Path, holder: str) -> BlockingIOError:
-    """The error of a second process."""
+    """Return the error for a second process."""
     advice = "Wait until that run has ended, or pass another folder"
     return BlockingIOError(errno.EWOULDBLOCK, f"Another run is using this folder: {holder}. {advice}", str(run))
 
@@ -118,7 +118,7 @@ def _this_process(world: str) -> bytes:
 
 
 def _holder(path: Path) -> str:
-    """The process that holds the lock, in words."""
+    """Return a description of the process that holds the lock."""
     try:
         content = parse_json(seen_lock(path.parent), error=FormatError)
         world = f" ({content['world']!s:.80})" if content.get("world") else ""
@@ -128,7 +128,7 @@ def _holder(path: Path) -> str:
 
 
 def _leave_to_the_parent() -> None:
-    """In a forked process, such as a worker that reads data: it may outlive its parent, and must not keep the lock."""
+    """Close the locks in a forked process, such as a data worker, which may outlive its parent."""
     for descriptor in _held:
         with contextlib.suppress(OSError):
             os.close(descriptor)

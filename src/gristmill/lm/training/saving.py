@@ -1,6 +1,6 @@
-"""Saver: the checkpoints of a run. The run waits while tensors are copied, not while they are written.
+"""Saver: saves checkpoints of a run. The run waits while tensors are copied, not while they are written.
 
-Of a sharded run every process copies and writes the rows that it has; of any other, the first one all of it.
+In a sharded run, every process copies and writes its rows. Otherwise the first process writes everything.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Saver:
     """Writes the state of a run, at most once per step."""
 
     def __init__(self, folder: Path, *, keep: int, tell: Callable[[str], None], is_sharded: bool = False) -> None:
-        """is_sharded: no device has all weights; every process makes a `Saver` then, and each writes its own part."""
+        """is_sharded: no device has all weights. Every process then has a `Saver` and writes its own part."""
         self.writer = _writer(is_sharded)(folder, keep=keep, tell=tell)
         self.saved_step = -1
         self._folder = folder
 
     def save(self, run: Run, pending: Pending) -> None:
-        """Save a checkpoint of this step, unless there is one."""
+        """Save a checkpoint of this step, unless it is already saved."""
         if self.saved_step == run.step:
             return
         share_buffers(run.fabric, run.model)
@@ -55,7 +55,7 @@ class Saver:
         gc.collect()
 
     def add_validation(self, run: Run) -> None:
-        """Note the loss of a validation that came after the checkpoint of its step was written."""
+        """Add a validation loss to the checkpoint of this step, if the checkpoint was written before the validation."""
         if self.saved_step != run.step:
             return
         self.writer.wait()
@@ -64,7 +64,7 @@ class Saver:
             checkpoints.update_state(folder, {**_losses(run), "val_sequences": run.validation.num_sequences})
 
     def close(self) -> None:
-        """Wait for what is being written."""
+        """Wait for pending writes."""
         self.writer.close()
 
 
@@ -90,18 +90,18 @@ def _losses(run: Run) -> dict[str, float | None]:
 
 
 def _finite(loss: float | None) -> float | None:
-    """The loss, or None where it is no number that JSON has."""
+    """Return the loss, or None if it is not finite, which JSON cannot represent."""
     return loss if loss is not None and math.isfinite(loss) else None
 
 
 def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copies in main memory; of a tensor that is divided among devices, with the rows that this process has."""
+    """Return copies in main memory. A copy of a sharded tensor has the rows of this process."""
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 
 
 def _writer(is_sharded: bool) -> type[checkpoints.CheckpointWriter]:
     if not is_sharded:
         return checkpoints.CheckpointWriter
-    from gristmill.lm.training.sharded import ShardedWriter  # takes long to import
+    from gristmill.lm.training.sharded import ShardedWriter  # imported late because it is slow
 
     return ShardedWriter

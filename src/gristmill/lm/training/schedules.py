@@ -1,4 +1,4 @@
-"""The learning rate as a pure function of the step: nothing to save, nothing to restore."""
+"""The learning rate as a pure function of the step, so there is no state to save."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ def learning_rate(
     final_fraction: float = 0.1,
     decay_fraction: float = 0.2,
 ) -> float:
-    """The learning rate of step 0, 1, … total_steps - 1.
+    """Return the learning rate of step 0, 1, … total_steps - 1.
 
-    It rises evenly over the first `warmup_steps` steps: peak / warmup_steps at step 0, so that no step is wasted on
-    zero, and `peak` at the last of them (at step 0 without warm-up). Then, by `shape`,
+    It rises linearly over the first `warmup_steps` steps, from peak / warmup_steps at step 0 (not 0, which would waste
+    a step) to `peak` at the last of them. Without warm-up, it is `peak` at step 0. The rest depends on `shape`:
 
-        cosine     it falls along half a cosine to final_fraction * peak
-        wsd        it stays at `peak` and falls evenly to final_fraction * peak over the last decay_fraction of all
+        cosine     falls along half a cosine to final_fraction * peak
+        wsd        stays at `peak` and falls linearly to final_fraction * peak over the last decay_fraction of all
                    steps (warm-up, stable, decay)
-        constant   it stays at `peak`
+        constant   stays at `peak`
 
-    The last step, total_steps - 1, has exactly the final value, and so have the steps after it. A name given to
-    `register_schedule` is `peak` times what its function returns. With peak=1 the result is the scale that
-    `Optimizers.set_learning_rate` takes.
+    Step total_steps - 1 and all later steps have exactly the final value. For a registered schedule, the result is
+    `peak` times the value of its function. With peak=1, the result is the scale for `Optimizers.set_learning_rate`.
 
     >>> [learning_rate(s, peak=1.0, warmup_steps=2, total_steps=6, final_fraction=0.0) for s in (0, 1, 3, 5)]
     [0.5, 1.0, 0.5, 0.0]
@@ -53,7 +52,7 @@ def learning_rate(
 
 
 def cosine(step: int, *, total_steps: int, warmup_steps: int, final_fraction: float) -> float:
-    """Warm-up, then half a cosine from 1 to `final_fraction`."""
+    """Return the scale of a step: warm-up, then half a cosine from 1 to `final_fraction`."""
     if step < warmup_steps:
         return (step + 1) / warmup_steps
     done = _decayed(step, max(warmup_steps - 1, 0), total_steps)
@@ -61,7 +60,7 @@ def cosine(step: int, *, total_steps: int, warmup_steps: int, final_fraction: fl
 
 
 def wsd(step: int, *, total_steps: int, warmup_steps: int, final_fraction: float, decay_fraction: float) -> float:
-    """Warm-up, then 1, then an even fall to `final_fraction` over the last `decay_fraction` of all steps."""
+    """Return the scale of a step: warm-up, then 1, then linear to `final_fraction` in the last `decay_fraction`."""
     if step < warmup_steps:
         return (step + 1) / warmup_steps
     peak_step = max(warmup_steps - 1, 0, total_steps - 1 - round(decay_fraction * total_steps))
@@ -70,12 +69,12 @@ def wsd(step: int, *, total_steps: int, warmup_steps: int, final_fraction: float
 
 
 def constant(step: int, *, warmup_steps: int) -> float:
-    """Warm-up, then 1."""
+    """Return the scale of a step: warm-up, then 1."""
     return (step + 1) / warmup_steps if step < warmup_steps else 1.0
 
 
 def _decayed(step: int, peak_step: int, total_steps: int) -> float:
-    """How far a step lies on the way from the last one at the peak, 0, to the last one of the run, 1."""
+    """Return the progress of the decay: 0 up to `peak_step`, 1 at the last step of the run."""
     if step <= peak_step:
         return 0.0
     return 1.0 if step >= total_steps - 1 else (step - peak_step) / (total_steps - 1 - peak_step)
@@ -86,7 +85,7 @@ def _between(final_fraction: float, remaining: float) -> float:
 
 
 def check_schedule(warmup_steps: int | float, total_steps: int) -> None:
-    """Raise `OptionError` for a warm-up that does not fit into the run; a float is a share of it and always fits."""
+    """Raise `OptionError` if the warm-up is longer than the run. A float is a fraction of the run and always fits."""
     if total_steps < 1:
         raise OptionError(f"total_steps={total_steps} is too small. Pass total_steps >= 1.")
     if isinstance(warmup_steps, float) and 0 <= warmup_steps <= 1:
@@ -96,7 +95,7 @@ def check_schedule(warmup_steps: int | float, total_steps: int) -> None:
     if warmup_steps > total_steps:
         raise OptionError(
             f"warmup_steps={warmup_steps} is more than the {total_steps:,} steps of the run. Pass "
-            f"warmup_steps=0.02, a share of the run, or warmup_steps <= {total_steps}, or train for more steps."
+            f"warmup_steps=0.02, a fraction of the run, or warmup_steps <= {total_steps}, or train for more steps."
         )
 
 
@@ -104,16 +103,16 @@ def _check(
     step: int, warmup_steps: int, total_steps: int, shape: str, final_fraction: float, decay_fraction: float
 ) -> None:
     if step < 0:
-        raise OptionError(f"step={step} is negative. Steps are counted from 0.")
+        raise OptionError(f"step={step} is negative. Pass step >= 0.")
     check_schedule(warmup_steps, total_steps)
     SCHEDULES.check(shape, "shape")
     for name, fraction in (("final_fraction", final_fraction), ("decay_fraction", decay_fraction)):
         if not 0 <= fraction <= 1:
-            raise OptionError(f"{name}={fraction} is not a fraction. Pass 0 <= {name} <= 1.")
+            raise OptionError(f"{name}={fraction} is out of range. Pass 0 <= {name} <= 1.")
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:
-    """A seed for the random numbers of a step, unlike that of any other step, rank or run (splitmix64)."""
+    """Return a seed for the random numbers of a step, different for each seed, step and rank (splitmix64)."""
     mixed = (seed * 0x9E3779B97F4A7C15 + step * 0xD1B54A32D192ED03 + rank * 0x8CB92BA72F3D8DD7) & (2**64 - 1)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = ((mixed ^ (mixed >> shift)) * factor) & (2**64 - 1)

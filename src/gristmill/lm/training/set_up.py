@@ -1,4 +1,4 @@
-"""Setting a run up: its settled config, its compiled module, its optimizers, its datasets and its meter."""
+"""Set up a run: resolved config, compiled module, optimizers, datasets and meter."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ Tell = Callable[[str], None]
 def settled(
     fabric: Fabric, config: TrainConfig, data: TrainingData, state: dict[str, Any] | None, tell: Tell
 ) -> TrainConfig:
-    """The config with every number settled. A batch size that a run has found before, it keeps."""
+    """Return the config with every number filled in. A resumed run keeps the batch size it has found before."""
     size = config.batch_size
     if size == "auto" and state is not None:
         size = state["config"]["batch_size"]
     if size == "auto":
         size = _find_batch_size(fabric, config, data)
-        tell(f"batch_size auto: {size} sequences at once on each device.")
+        tell(f"batch_size auto: {size} sequences per micro-batch on each device.")
     assert isinstance(size, int)
     return resolved(config, data, batch_size=size, world_size=fabric.world_size)
 
@@ -79,19 +79,19 @@ def _find_batch_size(fabric: Fabric, config: TrainConfig, data: TrainingData) ->
         autocast=fabric.autocast,
         num_parts=fabric.world_size if config.strategy == "fsdp" else 1,
     )
-    # The smallest device decides for all.
+    # The device with the least memory decides for all.
     return int(fabric.all_reduce(torch.tensor(float(size)), reduce_op="min"))
 
 
 def check_mask(config: TrainConfig, device: torch.device) -> None:
-    """Raise `TrainingError` where the attention masks of a step take more memory than a CPU has free.
+    """Raise `TrainingError` if the attention masks of a step need more memory than is free, on a CPU.
 
-    The system would end the process without a message. A GPU raises an error of its own.
+    Otherwise the system would kill the process without a message. A GPU raises an error by itself.
     """
-    assert isinstance(config.batch_size, int)  # it is resolved
+    assert isinstance(config.batch_size, int)  # the config is resolved
     model, num_layers = config.model, 1 if config.activation_checkpointing else getattr(config.model, "num_layers", 1)
     num_pairs = model.num_masked_pairs(batch_size=config.batch_size)
-    # A truth value per pair. The attention of each layer turns it into a number that is kept for the backward pass.
+    # One boolean per pair, which the attention of each layer converts to a number and keeps for the backward pass.
     needed = num_pairs * (1 + num_layers * DTYPES[config.precision].itemsize)
     if device.type != "cpu" or num_pairs == 0 or (free := free_bytes()) is None or needed <= free:
         return
@@ -102,14 +102,14 @@ def check_mask(config: TrainConfig, device: torch.device) -> None:
         "a GPU",
     ]
     raise TrainingError(
-        f"{model.LENGTH}={model.sequence_length} with batch_size={config.batch_size} does not fit into memory: on a "
-        f"CPU, the attention masks of a step hold {num_pairs:,} pairs of tokens and take {figures.size(needed)}, and "
-        f"{figures.size(free)} are free. What helps: {', '.join(helps)}."
+        f"{model.LENGTH}={model.sequence_length} with batch_size={config.batch_size} does not fit in memory: on a "
+        f"CPU, the attention masks of a step cover {num_pairs:,} pairs of tokens and need {figures.size(needed)}, but "
+        f"only {figures.size(free)} is free. Use one of: {', '.join(helps)}."
     )
 
 
 def new_model(config: TrainConfig) -> Model:
-    """The model of the run; `OptionError` if it is to write samples and cannot."""
+    """Return the model of the run; raise `OptionError` if samples are requested and it cannot generate text."""
     model = build_model(config.model, seed=config.seed)
     if config.sample_interval and not model.can_write:
         raise OptionError(
@@ -120,7 +120,7 @@ def new_model(config: TrainConfig) -> Model:
 
 
 def new_module(fabric: Fabric, config: TrainConfig, model: Model) -> nn.Module:
-    """The loss of the model, compiled if that was asked for, and shared among the devices."""
+    """Return the loss module of the model, compiled if requested, and set up on the devices."""
     if config.activation_checkpointing:
         recompute_blocks(model)
     module: nn.Module = LossModule(model)
@@ -131,17 +131,17 @@ def new_module(fabric: Fabric, config: TrainConfig, model: Model) -> nn.Module:
 
 
 def recompute_blocks(model: Model) -> None:
-    """Let each block of the model keep only its input in training: the backward pass computes the block again.
+    """Make each block of the model keep only its input in training, and recompute it in the backward pass.
 
-    Dropout draws the same numbers the second time, so gradients are the same. Parameters keep their names. A block must
-    not change buffers in its forward pass: they would change twice.
+    Dropout draws the same numbers both times, so gradients are the same. Parameters keep their names. A block must not
+    change buffers in its forward pass, because they would change twice.
     """
     blocks = [block for name in model.SHARDED_UNITS for block in getattr(model, name, ())]
     if not blocks:
         raise OptionError(
             f"activation_checkpointing=True: {type(model).__name__} has no layers under the names in SHARDED_UNITS, "
-            f"{', '.join(map(repr, model.SHARDED_UNITS))}. Set SHARDED_UNITS of the model to the names of its lists of "
-            f"layers, or pass activation_checkpointing=False."
+            f"{', '.join(map(repr, model.SHARDED_UNITS))}. Set SHARDED_UNITS of the model to the names of its layer "
+            f"lists, or pass activation_checkpointing=False."
         )
     for block in blocks:
         _recompute(block)
@@ -162,8 +162,8 @@ def _compiled(module: nn.Module, config: TrainConfig) -> nn.Module:
     if config.model.varying_lengths:
         from torch._inductor import config as inductor_config
 
-        # For sums over a length that is not known, torch 2.11 writes code that fails ("shape is invalid for input"), or
-        # fails itself when it compares the sizes of loops.
+        # For sums over a dynamic length, torch 2.11 generates code that fails ("shape is invalid for input"), or fails
+        # itself when it compares loop sizes.
         settings: Any = inductor_config.triton
         for name in ("mix_order_reduction", "coalesce_tiling_analysis"):
             if hasattr(settings, name):
@@ -173,15 +173,15 @@ def _compiled(module: nn.Module, config: TrainConfig) -> nn.Module:
 
 
 def validation_module(config: TrainConfig, model: Model, module: nn.Module) -> nn.Module:
-    """What validates: the module of the steps, or the plain model where compiling it once more would not pay."""
+    """Return the module for validation: the training module, or the plain model if recompiling would not pay off."""
     is_eager = config.compile_model and model.VALIDATES_EAGERLY and config.strategy != "fsdp"
     return LossModule(model) if is_eager else module
 
 
 def mark_length(batch: Batch) -> Batch:
-    """The batch, its length marked as one of many: one graph is compiled for all of them.
+    """Mark the length of the batch as dynamic, so that one graph is compiled for all lengths, and return the batch.
 
-    Left to itself, torch would compile one for the first length and another, for any length, for the second.
+    By default, torch would compile one graph for the first length, and another one for any length at the second.
     """
     for tensor in vars(batch).values():
         if tensor is not None:
@@ -190,7 +190,7 @@ def mark_length(batch: Batch) -> Batch:
 
 
 def new_optimizers(config: TrainConfig, model: nn.Module) -> Optimizers:
-    """The optimizers of the model, after its weights were put where they stay."""
+    """Return the optimizers of the model. Call this after the weights are on their devices."""
     return build_optimizer(
         model,
         config.optimizer,
@@ -206,8 +206,8 @@ def new_optimizers(config: TrainConfig, model: nn.Module) -> Optimizers:
 def open_datasets(
     fabric: Fabric, config: TrainConfig, data: TrainingData, tell: Tell
 ) -> tuple[Dataset, Dataset | None]:
-    """The training data, and that of the validation split; None where there is none to speak of."""
-    assert isinstance(config.batch_size, int)  # it is resolved
+    """Return the training data and the validation data, which is None if the split is missing or too short."""
+    assert isinstance(config.batch_size, int)  # the config is resolved
     batches: Any = {
         "batch_size": config.batch_size,
         "seed": config.seed,
@@ -220,14 +220,14 @@ def open_datasets(
     messages += data.start_messages(dataset, world_size=fabric.world_size)
     messages += config.model.start_messages(batch_size=config.batch_size)
     if isinstance(data, MixedData):
-        assert config.max_steps is not None and config.global_batch_size is not None  # it is resolved
+        assert config.max_steps is not None and config.global_batch_size is not None  # the config is resolved
         messages += data.length_messages(config.max_steps * config.global_batch_size)
     for message in messages:
         tell(message)
     try:
         val_dataset = data.open_dataset("val", **batches)
     except TrainingError as error:  # too short
-        tell(f"there is no validation: in the validation split {error}")
+        tell(f"no validation: in the validation split {error}")
         return dataset, None
     if val_dataset is None:
         tell(data.no_validation)
@@ -243,7 +243,7 @@ def new_meter(
     matmul_flops: float | None,
     seconds_before: float,
 ) -> Meter:
-    """The meter of the run, which has lasted for `seconds_before` already."""
+    """Return the meter of the run. `seconds_before` is its duration before it was resumed."""
     return Meter(
         fabric.device,
         capacity=config.log_interval,
@@ -258,7 +258,7 @@ def new_meter(
 
 
 def share_buffers(fabric: Fabric, model: nn.Module) -> None:
-    """Give all ranks the running statistics of the first, which are those that are saved. Ddp does so by itself."""
+    """Copy the running statistics of the first rank, which are the saved ones, to all ranks, as ddp does."""
     if fabric.world_size > 1:
         kept = model.state_dict().keys()
         for name, buffer in model.named_buffers():

@@ -1,14 +1,14 @@
-"""Checkpoints of a sharded run, through torch.distributed.checkpoint: every process writes and reads only its own rows.
+"""Checkpoints of a sharded run with torch.distributed.checkpoint: every process writes and reads only its own rows.
 
-torch plans who writes what, tells all processes when one of them fails, and finds which rows of which file a process
-needs. Files are ours: safetensors and JSON (parts.py), where torch's own storage would pickle its index. In a save,
+torch plans which process writes which rows, notifies all processes when one fails, and finds the rows and files that a
+process needs. The files are safetensors and JSON (parts.py); torch's own storage would pickle its index. In a save,
 
-    every process   copies its rows to main memory; training continues from here
-                    writes them to a hidden folder and flushes them
-    the first one   writes the indexes, state.json with sizes and checksums of all files, and renames the folder
+    every process       copies its rows to main memory, after which training continues
+                        writes the rows to a hidden folder and flushes them
+    the first process   writes the indexes and state.json with sizes and checksums of all files, and renames the folder
 
-A process that fails fails the save in all of them, with the same error, and older checkpoints stay. Processes talk
-about a save in a group of their own: it happens in a thread, while the others of the run are in use.
+If one process fails, the save fails in all processes with the same error, and older checkpoints are kept. A save runs
+in a thread, so it uses its own process group while the run uses the others.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from gristmill.lm.training.tensor_files import DamagedFileError, Kind, flush, ki
 __all__ = ["ShardedWriter", "load_optimizer", "load_weights"]
 
 Files = Mapping[str, Mapping[str, Tensor]]
-# Writing hundreds of gigabytes takes longer than torch waits by itself. A process that has ended is noticed at once.
+# Writing hundreds of gigabytes takes longer than torch's default timeout. An exited process is noticed immediately.
 PATIENCE = datetime.timedelta(days=1)
 
 
@@ -65,16 +65,17 @@ PATIENCE = datetime.timedelta(days=1)
 
 
 class ShardedWriter(checkpoints.CheckpointWriter):
-    """Writes checkpoints together with the other processes, each in a thread of its own. All must make one."""
+    """Writes checkpoints together with the other processes, each in a background thread. All must create one."""
 
     def __init__(self, run: Path, *, keep: int, tell: Callable[[str], None] | None = None) -> None:
         super().__init__(run, keep=keep, tell=tell)
         self._group: Any = torch.distributed.new_group(backend="gloo", timeout=PATIENCE)
 
     def merge(self) -> None:
-        """The first process puts the weights of the latest and of the best checkpoint into one file each; all wait.
+        """Merge the weights of the latest and the best checkpoint into one file each, in the first process; all wait.
 
-        One that cannot be merged, for lack of space for instance, stays in parts, which everything reads.
+        A checkpoint that cannot be merged, for example because the disk is full, stays in parts, which all readers
+        support.
         """
         self.wait()
         if torch.distributed.get_rank() == 0:
@@ -83,11 +84,11 @@ class ShardedWriter(checkpoints.CheckpointWriter):
                     checkpoints.merge_model(folder)
                 except (OSError, CheckpointError) as error:
                     if self._tell is not None:
-                        self._tell(f"the weights of {folder.name} stay in parts: they could not be merged: {error}")
+                        self._tell(f"the weights of {folder.name} stay in parts, because merging them failed: {error}")
         torch.distributed.barrier(group=self._group)
 
     def close(self) -> None:
-        """Wait, end the thread, and give the group up: it would keep the place alive at which processes meet."""
+        """Wait, stop the thread, and destroy the group, which would keep the rendezvous store alive."""
         try:
             super().close()
         finally:
@@ -106,8 +107,8 @@ class ShardedWriter(checkpoints.CheckpointWriter):
 def write_sharded(run: Path, state: Mapping[str, Any], files: Files, *, group: Any = None) -> None:
     """Write a checkpoint of `state["step"]`, together with the other processes of `group`.
 
-    files: of weights and optimizer, copies of the rows of this process. Files that are not in `PARTED`, and all of
-    `state` but the step, count in the first process only.
+    files: copies of the rows of this process, of weights and optimizer. Files that are not in `PARTED`, and all of
+    `state` except the step, are used only in the first process.
     """
     parted = {name: tensors for name, tensors in files.items() if name in PARTED}
     whole = {name: tensors for name, tensors in files.items() if name not in PARTED}
@@ -123,13 +124,13 @@ PARTED = (checkpoints.MODEL_FILE, checkpoints.OPTIMIZER_FILE)
 
 
 def _joined(files: Files) -> dict[str, Any]:
-    """The tensors of all files under one kind of name, "model.safetensors/blocks.0.weight"."""
+    """Return the tensors of all files under names such as "model.safetensors/blocks.0.weight"."""
     return {f"{file}/{name}": tensor for file, tensors in files.items() for name, tensor in tensors.items()}
 
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """Where a process writes."""
+    """Folder and part number of a process."""
 
     folder: str
     number: int
@@ -138,31 +139,31 @@ class _Place:
 
 @dataclasses.dataclass(frozen=True)
 class _Written:
-    """Rows that are on the disk, and the size and checksum of their file."""
+    """Rows on disk, and the size and checksum of their file."""
 
     rows: Rows
     entry: Mapping[str, Any]
 
 
 class _Writer(StorageWriter):
-    """The storage of one save. torch calls the methods in this order; the first process alone plans and finishes."""
+    """Storage of one save. torch calls the methods in this order; only the first process plans and finishes."""
 
     def __init__(self, run: Path, state: Mapping[str, Any], parted: tuple[str, ...], whole: Files) -> None:
         self._run, self._state, self._parted, self._whole = run, state, parted, whole
         self._temporary: Path | None = None
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Nothing: a storage is used once."""
+        """Do nothing: a storage is used once."""
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Nothing: all is known."""
+        """Do nothing: everything is known."""
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Each process writes all rows that it has."""
+        """Keep the plan: each process writes all its rows."""
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """Make the hidden folder, and give each process its number."""
+        """Create the hidden folder, and give each process its number."""
         self._temporary = checkpoints.new_hidden_folder(self._folder)
         places = [_Place(str(self._temporary), number, len(plans)) for number in range(len(plans))]
         return [dataclasses.replace(plan, storage_data=place) for plan, place in zip(plans, places, strict=True)]
@@ -172,7 +173,7 @@ class _Writer(StorageWriter):
         return self._run / CHECKPOINTS / checkpoints.name_of(self._state["step"])
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> torch.futures.Future[list[WriteResult]]:
-        """Write the rows of this process, one file for each that the checkpoint of one device would have."""
+        """Write the rows of this process, to one part for each file of a checkpoint."""
         place: _Place = plan.storage_data
         items: dict[str, dict[str, Any]] = defaultdict(dict)
         for item in plan.items:
@@ -193,11 +194,11 @@ class _Writer(StorageWriter):
         return done
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """In the first process, when all have written: indexes, files that have no parts, state.json, and the name."""
+        """Write indexes, whole files and state.json in the first process, when all have written. Rename the folder."""
         assert self._temporary is not None
-        if self._folder.exists():  # a step has only one outcome
+        if self._folder.exists():  # steps are deterministic, so the existing checkpoint is the same
             return
-        # Also for an optimizer that has no state yet: an index without tensors.
+        # An optimizer without state gets an index without tensors.
         stored: dict[str, dict[str, list[Rows]]] = {file: defaultdict(list) for file in self._parted}
         entries: dict[str, Any] = {}
         for result in (result for of_process in results for result in of_process):
@@ -216,19 +217,19 @@ class _Writer(StorageWriter):
         checkpoints.publish(self._temporary, self._folder, {**head, **self._state, "files": entries})
 
     def clean_up(self) -> None:
-        """Remove what an unfinished save has left. Nobody writes to it any more: all have finished or failed."""
+        """Remove the files of an unfinished save. All processes have finished or failed, so none writes to them."""
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Whether torch may choose this storage by the name of a path: it may not."""
+        """Return False: torch must not choose this storage for a path."""
         return False
 
 
 def _data(planner: SavePlanner, item: Any) -> Tensor:
     data = planner.resolve_data(item)
-    assert isinstance(data, Tensor)  # there is nothing else in the state that is saved
+    assert isinstance(data, Tensor)  # the saved state contains only tensors
     return data.detach()
 
 
@@ -247,21 +248,21 @@ def _check_arrived(folder: Path, entries: Mapping[str, Any]) -> None:
 
 def _not_shared(path: Path) -> TrainingError:
     return TrainingError(
-        f"{path}: one process does not see what another has written. With strategy='fsdp' on several machines, all "
-        f"must have the run folder on the same disk. Pass a folder on a disk that they share."
+        f"{path}: one process does not see a file that another has written. With strategy='fsdp' on several machines, "
+        f"all of them need the same run folder. Pass a folder on a shared disk."
     )
 
 
 def _rows_of(item: Any, file: str) -> Rows:
     chunk, shape = item.tensor_data.chunk, item.tensor_data.size
     if tuple(chunk.sizes[1:]) != tuple(shape[1:]):
-        raise TrainingError(f"{item.index.fqn}: it is divided by columns, and a checkpoint holds rows. Shard by rows.")
+        raise TrainingError(f"{item.index.fqn}: sharded by columns, but a checkpoint stores rows. Shard by rows.")
     begin = chunk.offsets[0] if shape else 0
     return Rows(file, begin, begin + num_rows(chunk.sizes))
 
 
 def _stored(metadata: Any, rows: list[Rows]) -> Stored:
-    """The rows in order. A process without rows has a part of none, which only a tensor without rows keeps."""
+    """Return the rows in order, without empty parts unless the tensor has no rows at all."""
     kind = Kind(metadata.properties.dtype, tuple(metadata.size))
     in_order = sorted(rows, key=lambda each: (each.begin, each.end))
     return Stored(kind, tuple(each for each in in_order if each.begin < each.end) or tuple(in_order[:1]))
@@ -281,7 +282,7 @@ def _write_index(path: Path, stored: Mapping[str, Stored]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _one_error() -> Iterator[None]:
-    """Within the block, what torch raises in all processes for one that failed is the error of that one."""
+    """Convert the error that torch raises in all processes to the error of the process that failed."""
     try:
         with checkpoints.damaged_files():
             yield
@@ -292,7 +293,7 @@ def _one_error() -> Iterator[None]:
 
 
 def _cause(error: CheckpointException) -> Exception:
-    """The error of the first process that failed, in our words."""
+    """Return the error of the first process that failed, as one of our errors."""
     rank, (cause, _) = min(error.failures.items())
     if isinstance(cause, OSError | GristmillError):
         return cause
@@ -305,7 +306,7 @@ def _cause(error: CheckpointException) -> Exception:
 
 
 def load_weights(model: nn.Module, folder: Path, state: Mapping[str, Any]) -> None:
-    """Copy the weights of a checkpoint into the sharded model; each process reads only the rows that it has."""
+    """Copy the weights of a checkpoint to the sharded model. Each process reads only its rows."""
     source = folder / checkpoints.MODEL_FILE
     reader, targets = _Reader(folder, checkpoints.MODEL_FILE, state), model.state_dict()
     there = {name: torch.empty(each.kind.shape, device="meta") for name, each in reader.stored.items()}
@@ -314,7 +315,7 @@ def load_weights(model: nn.Module, folder: Path, state: Mapping[str, Any]) -> No
 
 
 def load_optimizer(model: nn.Module, folder: Path, state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The state of the optimizer in a checkpoint, divided as the weights of the sharded model are."""
+    """Return the optimizer state in a checkpoint, sharded like the weights of the model."""
     reader = _Reader(folder, checkpoints.OPTIMIZER_FILE, state)
     weights = dict(model.named_parameters())
     targets = {}
@@ -329,42 +330,42 @@ def load_optimizer(model: nn.Module, folder: Path, state: Mapping[str, Any]) -> 
 
 
 class _Reader(StorageReader):
-    """The tensors of one name in a checkpoint, in one file or in parts. All processes must use it together."""
+    """Reads the tensors of one name in a checkpoint, in one file or in parts. All processes must use it together."""
 
     def __init__(self, folder: Path, name: str, state: Mapping[str, Any]) -> None:
         self._folder, self._name, self._state = folder, name, state
         with checkpoints.damaged_files():
-            # Without comparing: the processes divide that later. An index is always compared.
+            # Checksums are verified later, divided among the processes. Only the checksum of an index is verified here.
             files = checkpoints.checked_files(folder, name, state, is_mine=lambda number: False)
             self.stored = stored_tensors(folder, name, files)
 
     def fill(self, targets: dict[str, Tensor]) -> None:
-        """Copy the rows that this process has into `targets`."""
+        """Copy the rows of this process to `targets`."""
         with _one_error():
             load(dict(targets), storage_reader=self)
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Nothing: a storage is used once."""
+        """Do nothing: a storage is used once."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """What is there, in torch's terms."""
+        """Return torch's metadata of the stored tensors."""
         return Metadata({name: _metadata(stored) for name, stored in self.stored.items()})
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Compare the files with their checksums. The processes divide the files: each is read once for that."""
+        """Verify the checksums of the files. The files are divided among the processes, so each is read once."""
         rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
         checkpoints.checked_files(self._folder, self._name, self._state, is_mine=lambda number: number % size == rank)
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """Each process reads what it needs."""
+        """Keep the plan: each process reads the rows it needs."""
         return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """Nobody reads for another."""
+        """Keep the plans: no process reads for another."""
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> torch.futures.Future[None]:
-        """Copy rows from files to their places."""
+        """Copy rows from files to their target tensors."""
         with OpenFiles(self._folder) as files:
             for item in plan.items:
                 name = item.storage_index.fqn
@@ -382,7 +383,7 @@ class _Reader(StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Whether torch may choose this storage by the name of a path: it may not."""
+        """Return False: torch must not choose this storage for a path."""
         return False
 
 

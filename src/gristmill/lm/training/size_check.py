@@ -1,8 +1,8 @@
-"""Whether a model fits the weights in a file, found without building it.
+"""Check whether a model fits the weights in a file, without allocating it.
 
-config.json may be damaged or hostile: a model of 100,000 layers would fill the memory before its shapes were compared.
-So the model is made of tensors without data first (torch's "meta" device), and only as many modules and tensors of it
-as the weights in the file can account for.
+config.json may be damaged or malicious: a model of 100,000 layers would fill the memory before its shapes are compared.
+So the model is first built from tensors without data (torch's "meta" device), with a limit on the number of modules and
+tensors that is proportional to the number of tensors in the file.
 """
 
 from __future__ import annotations
@@ -22,31 +22,32 @@ from gristmill.errors import CheckpointError, GristmillError
 
 __all__ = ["check_sizes", "compare_shapes"]
 
-# A tensor of the file stands for at most so many modules and tensors of the model: lists, dropouts, tied names.
+# Maximum number of modules and tensors of the model per tensor in the file: lists, dropouts, tied names.
 PARTS_PER_TENSOR = 8
 SPARE_PARTS = 1000
-SPARE_BYTES = 4 << 30  # of tensors that no file holds, such as tables of positions
+ADVICE = "Use the config that the weights were saved with."
+SPARE_BYTES = 4 << 30  # for tensors that are not saved, such as position tables
 
 
 class _TooManyPartsError(GristmillError):
-    """The model has more modules than its weights can account for."""
+    """The model has more modules than the limit for its weights."""
 
 
 def check_sizes(build: Callable[[], nn.Module], weights: Mapping[str, Tensor], source: Path) -> None:
     """Raise `CheckpointError` unless the model that `build` would make has the shapes of `weights`.
 
-    A model that cannot be built without data, because it computes with its weights when it is made, passes: then only
-    the number of its parts is limited.
+    A model that cannot be built without data, because its constructor computes with its weights, passes. Only the
+    number of its parts is limited then.
     """
     try:
         with _limited(PARTS_PER_TENSOR * len(weights) + SPARE_PARTS), torch.device("meta"), _WithoutData():
             model = build()
     except _TooManyPartsError:
         raise CheckpointError(
-            f"{source}: it is of another model: the one that the config describes has far more layers than the "
-            f"{len(weights):,} tensors of the file."
+            f"{source}: the weights belong to another model: the config describes far more layers than the "
+            f"{len(weights):,} tensors in the file. {ADVICE}"
         ) from None
-    except NotImplementedError:  # what torch raises where data is needed
+    except NotImplementedError:  # raised by torch when data is needed
         return
     except (RuntimeError, TypeError, ValueError, OverflowError, MemoryError) as error:
         if "meta tensors" in str(error):
@@ -57,25 +58,29 @@ def check_sizes(build: Callable[[], nn.Module], weights: Mapping[str, Tensor], s
     needed = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     if needed > allowed:
         raise CheckpointError(
-            f"{source}: the model that the config describes needs {needed:,} bytes, far more than its weights. Is its "
-            f"context length right?"
+            f"{source}: the model that the config describes needs {needed:,} bytes, far more than its weights. Check "
+            f"its context length."
         )
 
 
 def compare_shapes(needed: Mapping[str, Tensor], there: Mapping[str, Tensor], source: Path) -> None:
-    """Raise `CheckpointError` for the first tensor that a model needs and a file does not have, or the reverse."""
+    """Raise `CheckpointError` for the first tensor that is missing, unexpected, or of another shape."""
     for name in [*needed, *(name for name in there if name not in needed)]:
         if name not in there:
-            raise CheckpointError(f"{source}: it is of another model: it has no {name!r}.")
+            raise CheckpointError(f"{source}: the weights belong to another model: {name!r} is missing. {ADVICE}")
         if name not in needed:
-            raise CheckpointError(f"{source}: it is of another model: {name!r} is not part of this one.")
+            raise CheckpointError(
+                f"{source}: the weights belong to another model: {name!r} is not part of this model. {ADVICE}"
+            )
         if there[name].shape != needed[name].shape:
-            shapes = f"{list(there[name].shape)} there, {list(needed[name].shape)} in this one"
-            raise CheckpointError(f"{source}: it is of another model: {name!r} has shape {shapes}.")
+            shapes = f"{list(there[name].shape)} in the file and {list(needed[name].shape)} in the model"
+            raise CheckpointError(
+                f"{source}: the weights belong to another model: {name!r} has shape {shapes}. {ADVICE}"
+            )
 
 
 class _WithoutData(TorchFunctionMode):
-    """Makes tensors without data also where a device is named, as for a table that is computed on the CPU."""
+    """Create tensors without data even if a device is named, as for a table that is computed on the CPU."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -88,7 +93,7 @@ class _WithoutData(TorchFunctionMode):
 
 @contextlib.contextmanager
 def _limited(number: int) -> Iterator[None]:
-    """Within the block, this thread can give its modules so many submodules, parameters and buffers, and no more."""
+    """Limit the number of submodules, parameters and buffers that this thread can register within the block."""
     left, thread = number, threading.get_ident()
 
     def count(*_: Any) -> None:

@@ -1,4 +1,4 @@
-"""Standing: how far a run is, how fast it is and how long it will take, in numbers and in words."""
+"""Standing: progress, speed and remaining time of a run, as numbers and text."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gristmill.report import figures
 __all__ = ["Pace", "Standing", "clock_time", "shown_loss", "step_time"]
 
 SAMPLE_SECONDS = 0.5
-NUM_SAMPLES = 120  # a minute: long enough to be steady, short enough to follow a machine that slows down
+NUM_SAMPLES = 120  # one minute: long enough to be stable, short enough to follow a machine that slows down
 
 
 class Pace:
-    """How fast steps follow each other now.
+    """Current speed of the steps, and the remaining time.
 
-    The first step counts for nothing: it compiles and warms up, and steps before a resume are not timed at all. Pauses
-    (validation, samples) are timed apart: their cost per step so far is added to every step that is left.
+    The first step is not counted, because it compiles and warms up. Steps before a resume are not timed. Pauses
+    (validation, samples) are timed separately, and their average per step so far is added to every remaining step.
 
     >>> pace = Pace(total=100)
     >>> for step in range(41, 51):  # resumed at step 40
@@ -35,7 +35,7 @@ class Pace:
         self._samples: deque[tuple[float, int]] = deque(maxlen=NUM_SAMPLES)  # (time without pauses, step)
 
     def tick(self, step: int, now: float) -> None:
-        """A step has ended at the time `now`."""
+        """Count a step that has ended at the time `now`."""
         if self._first_step is None:
             self._first_step = step
         elif self._in_pause:
@@ -47,18 +47,18 @@ class Pace:
             self._samples.append((at, step))
 
     def pause(self) -> None:
-        """The time from the last step to the next one is not that of a step."""
+        """Count the time from the last step to the next one as a pause."""
         self._in_pause = True
 
     def seconds_per_step(self) -> float | None:
-        """The time of a step without pauses; None until two have ended."""
+        """Return the time per step without pauses; None until two steps have ended."""
         if self._first_step is None or self._step == self._samples[0][1]:
             return None
         began, first = self._samples[0]
         return (self._now - self._paused - began) / (self._step - first)
 
     def seconds_left(self) -> float | None:
-        """The time that the steps left will take, with their share of pauses; None until two steps have ended."""
+        """Return the time of the remaining steps including pauses; None until two steps have ended."""
         seconds = self.seconds_per_step()
         if seconds is None or self._first_step is None:
             return None
@@ -67,7 +67,7 @@ class Pace:
 
 
 class Standing:
-    """How far a run is, in words: its step, its last losses, how fast it is and how long it will take."""
+    """Progress of a run as text: step, last losses, speed and remaining time."""
 
     def __init__(self, total: int, initial: int) -> None:
         self.total, self.step = total, initial
@@ -76,12 +76,12 @@ class Standing:
         self.val_loss: float | None = None
 
     def tick(self, step: int, now: float) -> None:
-        """A step has ended."""
+        """Count a step that has ended."""
         self.step = step
         self.pace.tick(step, now)
 
     def show(self, record: Record) -> None:
-        """Keep the numbers of a record."""
+        """Store the numbers of a record."""
         if record["kind"] == "train":
             self.train, self.step = record, record["step"]
         elif record["kind"] in ("val", "sample"):
@@ -90,7 +90,7 @@ class Standing:
 
     @property
     def steps(self) -> str:
-        """The step and the last one.
+        """The current step and the total, as text.
 
         >>> Standing(40_000, 1_200).steps
         '1,200/40,000'
@@ -98,7 +98,7 @@ class Standing:
         return f"{self.step:,}/{self.total:,}"
 
     def parts(self, *, val_name: str = "val") -> dict[str, str]:
-        """What is known, by name, in the order in which it is shown."""
+        """Return the known values as text, by name, in display order."""
         train, left, seconds = self.train, self.pace.seconds_left(), self.pace.seconds_per_step()
         mfu = train.get("mfu") if train.get("mfu") is not None else train.get("mfu_matmul")
         rate, memory = train.get("tokens_per_second"), train.get("memory_bytes")
@@ -116,12 +116,12 @@ class Standing:
 
 
 def shown_loss(value: float | None) -> str:
-    """A loss in three decimal places; None is not a number."""
+    """Return a loss with three decimals; "nan" for None."""
     return f"{math.nan if value is None else value:.3f}"
 
 
 def step_time(seconds: float) -> str:
-    """The time of a step.
+    """Return the time per step as text.
 
     >>> step_time(0.01234), step_time(2.15), step_time(0.0004)
     ('12.3 ms/step', '2.15 s/step', '0.4 ms/step')
@@ -130,7 +130,7 @@ def step_time(seconds: float) -> str:
 
 
 def clock_time(seconds: float) -> str:
-    """A time as clocks show it, and days from two days on.
+    """Return a duration as h:mm:ss or m:ss, and as days and hours from two days on.
 
     >>> clock_time(42), clock_time(3_850), clock_time(200_000)
     ('0:42', '1:04:10', '2 d 7 h')

@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop: it answers between two steps, on all of its processes at the same one."""
+"""Signals that stop a run. It stops between two steps, at the same step in all processes."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from torch import Tensor
 
 __all__ = ["StopSignals", "StopVote"]
 
-# torchrun sends each process the signal that it has got itself, which a terminal has sent to all of them already.
+# torchrun forwards a signal to each process, although a terminal has already sent it to all of them.
 LAUNCHER_SECONDS = 5.0
 
 
 class StopSignals:
-    """Within the block a signal is only noted in `received`; a second one acts at once, as usual.
+    """Records a signal in `received` within the block. A second signal has its usual effect immediately.
 
-    Outside the main thread, where Python gives no signals, nothing changes.
+    Does nothing outside the main thread, where Python delivers no signals.
 
-    repeat_seconds: a second signal within this time is taken for the first one, sent twice.
+    repeat_seconds: a second signal within this time counts as a repetition of the first.
     """
 
     def __init__(self, *, repeat_seconds: float = 0.0) -> None:
         self.received: int | None = None
-        self.agreed: int | None = None  # what any process of the run has received, once all know of it
+        self.agreed: int | None = None  # signal that any process of the run has received, once all know of it
         self._before: dict[int, Any] = {}
         self._repeat_seconds, self._since = repeat_seconds, 0.0
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                if signal.getsignal(number) is not signal.SIG_IGN:  # as in the background of a script: it stays so
+                if signal.getsignal(number) is not signal.SIG_IGN:  # stays ignored, as in a background job
                     self._before[number] = signal.signal(number, self._note)
             if (warning := _warning_of_slurm()) is not None:
                 self._before[warning] = signal.signal(warning, self._note)
@@ -60,16 +60,16 @@ class StopSignals:
         self._restore()
 
     def act(self) -> None:
-        """Do what the signal would have done: KeyboardInterrupt for Ctrl-C, the end of the process for the others."""
+        """Trigger the usual effect of the signal: KeyboardInterrupt for Ctrl-C, termination for others."""
         number = self.agreed or self.received
         if number is not None:
             signal.raise_signal(number if number == signal.SIGINT else signal.SIGTERM)
 
 
 def _warning_of_slurm() -> int | None:
-    """SIGUSR1 in a job of Slurm, where `sbatch --signal=USR1@120` announces the end of the time with it.
+    """Return SIGUSR1 in a Slurm job, where `sbatch --signal=USR1@120` sends it before the time limit; otherwise None.
 
-    A program that has a use of its own for that signal keeps it.
+    Also None if the program already handles this signal.
     """
     if "SLURM_JOB_ID" not in os.environ or signal.getsignal(signal.SIGUSR1) is not signal.SIG_DFL:
         return None
@@ -77,20 +77,20 @@ def _warning_of_slurm() -> int | None:
 
 
 class StopVote:
-    """How the processes of a run agree to stop at the same step, without waiting for each other or for a device.
+    """Lets the processes of a run stop at the same step, without waiting for each other or for a device.
 
     Every call of `asked` is one vote, so all processes must call it equally often. A vote is counted while the next
-    step is computed: `asked` returns the outcome of the vote before, which is the same in all processes.
+    step is computed: `asked` returns the outcome of the previous vote, which is the same in all processes.
     """
 
     def __init__(self, signals: StopSignals, *, world_size: int) -> None:
         self._signals = signals
-        # A group of its own: on a GPU the votes are counted on the host, and nowhere do they wait for gradients.
+        # A separate gloo group counts votes on the host, also for a GPU run, so that they never wait for gradients.
         self._group = torch.distributed.new_group(backend="gloo") if world_size > 1 else None
         self._open: tuple[Tensor, Any] | None = None
 
     def asked(self) -> bool:
-        """Whether any process had received a signal by the call before this one; alone: by now."""
+        """Return whether any process had received a signal at the previous call. With one process: by now."""
         signals = self._signals
         if self._group is None:
             signals.agreed = signals.agreed or signals.received
@@ -102,7 +102,7 @@ class StopVote:
         return signals.agreed is not None
 
     def _count(self) -> None:
-        """Wait for the open vote, which has had a step of time, and note its outcome."""
+        """Wait for the open vote, which was started one step ago, and store its outcome."""
         if self._open is not None:
             votes, work = self._open
             work.wait()

@@ -1,4 +1,4 @@
-"""Tensor files: safetensors files that are written with their checksum, and checked against it before they are read."""
+"""Tensor files: safetensors files with a checksum that is computed while writing and verified before reading."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 
 
 class DamagedFileError(Exception):
-    """A file that is not what was written. `path` and `what` become a `CheckpointError` that says what to do."""
+    """A file that differs from what was written. `path` and `what` become part of a `CheckpointError` with advice."""
 
     def __init__(self, path: Path, what: str) -> None:
-        super().__init__(path, what)  # as arguments: it travels between processes
+        super().__init__(path, what)  # as arguments, because the error is pickled between processes
         self.path, self.what = path, what
 
 
@@ -60,21 +60,22 @@ class Kind:
 
     @property
     def nbytes(self) -> int:
-        """The size of its numbers."""
+        """Size of the data in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 def kinds_of(tensors: Mapping[str, Tensor]) -> dict[str, Kind]:
-    """Type and shape of each tensor."""
+    """Return the type and shape of each tensor."""
     return {name: Kind(tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
 
 
 def write_tensors(path: Path, kinds: Mapping[str, Kind], tensor_of: Callable[[str], Tensor]) -> dict[str, Any]:
-    """Write the tensors that `tensor_of` gives, one at a time, and return the size and the checksum of the file.
+    """Write the tensors that `tensor_of` returns, one at a time, and return the size and checksum of the file.
 
-    By hand, because the checksum is taken on the way, and each write lets other threads run: training continues.
+    Does not use the safetensors library, because the checksum is computed while writing, and each write releases the
+    GIL so that training continues.
     """
-    # Wide types first, so that all are aligned; then by name, so that the same tensors give the same bytes.
+    # Sorted by descending item size for alignment, then by name, so that the same tensors give the same bytes.
     names = sorted(kinds, key=lambda name: (-kinds[name].dtype.itemsize, name))
     header: dict[str, Any] = {}
     end = 0
@@ -100,25 +101,25 @@ def _blocks(head: bytes, names: list[str], tensor_of: Callable[[str], Tensor]) -
 
 
 def flush(file: BinaryIO) -> None:
-    """Return when what was written is on the disk."""
+    """Flush the file to disk."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def check_file(path: Path, entry: Mapping[str, Any], *, checksum: bool = True) -> None:
-    """Raise `DamagedFileError` unless the file has the size, and with `checksum` the bytes, that `entry` records."""
+    """Raise `DamagedFileError` unless the file has the size, and with `checksum` the checksum, in `entry`."""
     try:
         size = path.stat().st_size
     except FileNotFoundError:
-        raise DamagedFileError(path, "it is missing") from None
+        raise DamagedFileError(path, "missing") from None
     if size != entry["bytes"]:
-        raise DamagedFileError(path, f"it has {size:,} bytes and should have {entry['bytes']:,}")
+        raise DamagedFileError(path, f"has {size:,} bytes instead of {entry['bytes']:,}")
     if checksum and file_checksum(path) != entry["xxh64"]:
-        raise DamagedFileError(path, "its checksum does not fit")
+        raise DamagedFileError(path, "checksum mismatch")
 
 
 def file_checksum(path: Path) -> str:
-    """The XXH64 of a file, in hexadecimal."""
+    """Return the XXH64 of a file, in hexadecimal."""
     digest = Xxh64()
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):
@@ -128,11 +129,11 @@ def file_checksum(path: Path) -> str:
 
 @contextlib.contextmanager
 def open_tensors(path: Path) -> Iterator[Any]:
-    """The file for `get_tensor` and `get_slice` of safetensors; what these raise is `DamagedFileError`."""
+    """Yield the open safetensors file. Its errors are raised as `DamagedFileError`."""
     with packages_for("reading a checkpoint"):
         from safetensors import SafetensorError, safe_open
     try:
         with safe_open(path, framework="pt") as file:
             yield file
     except SafetensorError as error:
-        raise DamagedFileError(path, f"it is not a safetensors file: {error}") from None
+        raise DamagedFileError(path, f"not a safetensors file: {error}") from None

@@ -1,10 +1,10 @@
-"""The trainer: one loop, on any device, that can be stopped anywhere and resumes bit-exactly.
+"""The training loop, for any device. It can be stopped at any step and resumes bit-exactly.
 
 A step is a pure function of the weights, the optimizer's state and (config, step, rank): batches, learning rates and
-the seed of dropout are computed from the number of the step. So a checkpoint is weights + optimizer + step, and
-20 steps are the same as 10, a crash, and 10 more.
+the seed of dropout are computed from the step number. So a checkpoint is weights + optimizer state + step, and 20 steps
+give the same weights as 10 steps, a crash, and 10 more.
 
-Lightning Fabric carries devices, precision and the processes of several devices; only this folder imports it.
+Lightning Fabric handles devices, precision and the processes of several devices. Only this folder imports it.
 """
 
 from __future__ import annotations
@@ -72,37 +72,60 @@ def train(
     loggers: Sequence[Any] | Any = (),
     **options: Unpack[TrainOptions],
 ) -> TrainResult:
-    """Train a model on the data and leave everything about it in the folder `out`.
+    """Train a model on `data` and write its config, metrics and checkpoints to the folder `out`.
 
-        gm.lm.train("shards/", out="run/", preset="quickstart", max_steps=200)
+    With several devices, this function starts the program again for each additional device, as Lightning does. Under
+    torchrun or srun, the launcher starts all processes and sets their number.
 
-    data: a folder of token shards; for a VAE also Parquet files: a path, a folder or a glob. A mixture of several
-        folders is {"a": 0.7, "b": 0.3} or ["a:0.7", "b:0.3"], with shares of the tokens of the run, or ["a", "b"],
-        with shares by size. With conversations=True, JSON lines of conversations: a file, folder or glob, or a
-        list of them, one after the other.
-    preset: options under a name: "quickstart" (two minutes on a CPU), "tinystories-17m", "gpt2-124m" and others.
-    config: a `TrainConfig`, or the path of a YAML file with options. The options below replace what the preset, or the
-        config, sets.
-    resume: True (or "auto") resumes the run that is in `out`, from its latest checkpoint, if there is one. It has the
-        options it was saved with. Those that are passed must be the same, except max_steps, which may be greater, and
-        options that the weights do not depend on, such as intervals and loggers.
-    overwrite: replace the run that is in `out`, which is kept until the new one has a checkpoint.
-    progress: "auto", "bar", "jsonl", None, or a callable that gets every record of metrics.jsonl.
-    loggers: loggers of Lightning, such as [lightning_fabric.loggers.CSVLogger("logs")], which get the numbers of every
-        record and the options of the run. One that fails is left out, with a message.
+    Args:
+        data: A folder of token shards. For a VAE also Parquet files, as a path, folder or glob. For a mixture of
+            folders, {"a": 0.7, "b": 0.3} or ["a:0.7", "b:0.3"] with the fraction of the tokens of the run, or
+            ["a", "b"] in proportion to their size. With conversations=True, JSON lines of conversations: a file, folder
+            or glob, or a list of them, which are concatenated.
+        out: The folder of the run.
+        config: A `TrainConfig`, or the path of a YAML file with options. Replaces options of the preset.
+        preset: Name of a set of options: "quickstart" (two minutes on a CPU), "tinystories-17m", "gpt2-124m" and
+            others.
+        resume: True or "auto" resumes the run in `out` from its latest checkpoint, with its saved options, or starts a
+            new run if `out` has no checkpoint. Options passed now must equal the saved ones, except a greater
+            max_steps, options that do not affect the weights, such as intervals and loggers, and options that affect
+            them only by rounding, such as devices and precision.
+        overwrite: Replace the run in `out`. The old run is kept until the new one has a checkpoint.
+        progress: Progress display: "auto", "bar", "jsonl", None, or a callable that receives every record of
+            metrics.jsonl.
+        loggers: Lightning loggers, such as [lightning_fabric.loggers.CSVLogger("logs")]. They receive the numbers of
+            every record and the options of the run. A logger that fails is dropped with a warning message.
+        **options: Options of the run, which are the fields of `TrainConfig`, and of its model, which are the fields of
+            `GPTConfig` or `VAEConfig`. Replace options of `preset` and `config`.
 
-    With several devices the program is started once more for each of the others, as Lightning does it. Under torchrun
-    or srun, the launcher has started all processes, and decides how many there are.
+    Returns:
+        The losses, speed and checkpoint of the run.
+
+    Raises:
+        OptionError: An option is unknown or out of range, or does not fit the data or the devices.
+        FileExistsError: `out` has a run, and neither `resume` nor `overwrite` is given.
+        BlockingIOError: Another process trains in `out`.
+        CheckpointError: The run in `out`, or in `init_from`, is damaged, or was made with different options.
+        ShardsFormatError: `data` is not a complete folder of shards.
+        TrainingError: The model cannot be trained as requested, for example because memory runs out.
+        NotFiniteError: The loss, a gradient or a weight is NaN or infinite.
+        MissingPackageError: An optional package is not installed.
+
+    Examples:
+        ```python
+        result = gm.lm.train("shards/", out="run/", preset="quickstart", max_steps=200)
+        print(result.val_loss, result.checkpoint)
+        ```
     """
     end_with_parent()
     given_loggers = check_loggers(loggers)
-    require_packages("gm.lm.train", "safetensors")  # before the work: a checkpoint could not be read
+    require_packages("gm.lm.train", "safetensors")  # checked first: needed to save checkpoints
     asked, resumes = asked_config(Path(out), config, preset, dict(options), resume)
     check_devices(asked)
     shown = progress if is_first_process() else None
     with contextlib.ExitStack() as held:
-        # Processes that others have started meet before one of them can fail: none shall wait for one that is gone.
-        # Those that this one would start are started when nothing is left to be refused.
+        # Processes started by a launcher connect before any check can fail, so that none waits for one that has exited.
+        # Processes that this one starts itself are started only after all checks have passed.
         meets_first = find_world() is not None or asked.num_nodes > 1
         met = held.enter_context(launched(asked)) if meets_first else None
         with same_outcome():
@@ -121,7 +144,7 @@ def train(
 def _opened(
     data: TrainSources, asked: TrainConfig, out: Path, *, resume: str, overwrite: bool, progress: Any
 ) -> TrainingData:
-    """The data of the run, once it is clear that the run can start in its folder and that its numbers fit the data."""
+    """Open the data, after checking that the run can start in its folder. Check that the options fit the data."""
     if is_first_process():
         check_folder(out, resume=resume, overwrite=overwrite, init_from=asked.init_from)
     say_starting(progress, "opening the data")
@@ -134,7 +157,7 @@ def _opened(
 
 @contextlib.contextmanager
 def _owning(folder: Path, config: TrainConfig, *, resume: str, overwrite: bool) -> Iterator[Replacement]:
-    """Hold the lock of the folder, which only the first process takes, and keep the run that is to be replaced."""
+    """Hold the lock of the folder in the first process, and keep the run to be replaced until it can be deleted."""
     claim: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if is_first_process():
         size = config.devices * config.num_nodes
@@ -147,7 +170,7 @@ def _owning(folder: Path, config: TrainConfig, *, resume: str, overwrite: bool) 
 def asked_config(
     out: Path, config: Any, preset: str | None, options: dict[str, Any], resume: Resume
 ) -> tuple[TrainConfig, str]:
-    """The config that is asked for, with the options of the run to resume underneath, and "auto" or "never"."""
+    """Return (the requested config, on top of the saved options of the run to resume; "auto" or "never")."""
     resumes = "auto" if resume is True else resume or "never"
     saved = saved_options(out) if resumes == "auto" else {}
     asked = _asked_options(config, preset, options, model=saved.get("model"))
@@ -160,7 +183,7 @@ def asked_config(
 
 
 def _left_at_defaults(config: Any) -> set[str]:
-    """The options of the model that a config, which has a value for all of them, leaves as they are."""
+    """Return the model options that have their default value in a config."""
     if not isinstance(config, TrainConfig):
         return set()
     fields = option_fields(type(config.model))
@@ -170,14 +193,14 @@ def _left_at_defaults(config: Any) -> set[str]:
 def _asked_options(
     config: TrainConfig | str | os.PathLike[str] | None, preset: str | None, options: Any, *, model: str | None
 ) -> dict[str, Any]:
-    """The options that are passed, flat: the preset, then the config, then single options, each on top.
+    """Return the passed options, flat. Single options replace those of the config, which replace those of the preset.
 
-    model: that of the run to resume, which is meant where none is named.
+    model: model of the run to resume, used if no other is named.
     """
     if not (config is None or isinstance(config, TrainConfig | str | os.PathLike)):
         raise TypeError(
-            f"config is a {type(config).__name__}. Pass a gm.lm.TrainConfig or the path of a YAML file; single options "
-            f"are keywords."
+            f"config is a {type(config).__name__}. Pass a gm.lm.TrainConfig or the path of a YAML file. Pass single "
+            f"options as keywords."
         )
     in_preset, named = preset_options(preset, options), options.get("model")
     model = named.name if isinstance(named, ModelConfig) else named or in_preset.get("model", model)
@@ -210,8 +233,9 @@ def _train(
 
 
 def train_to_the_end(run: Run) -> TrainResult:
-    """Train to the end, or to the signal that stops it; either way a checkpoint of the last step is left."""
-    # A launcher sends SIGTERM to the processes that are left when one is gone: it is noted until they know which.
+    """Train to the end, or until a signal stops the run, and save a checkpoint of the last step in both cases."""
+    # A launcher sends SIGTERM to the remaining processes when one exits. The signal is deferred until they have found
+    # out which process that was.
     with run.signals, naming_the_lost(), _without_garbage_collection():
         train_steps(run)
         if not run.agree_to_stop():
@@ -219,20 +243,20 @@ def train_to_the_end(run: Run) -> TrainResult:
         run.save()
         run.saver.writer.wait()
         run.fabric.barrier()  # only the first process writes, and all read the result
-        stopped = run.agree_to_stop()  # a signal may have come since
+        stopped = run.agree_to_stop()  # a signal may have arrived in the meantime
     if stopped:
-        run.tell(f"stopped at step {run.step:,}; everything is saved. Pass resume='auto' to resume.")
+        run.tell(f"stopped at step {run.step:,} and saved a checkpoint. Pass resume='auto' to resume.")
         run.signals.act()
     return run.result()
 
 
 def train_steps(run: Run) -> None:
-    """The loop."""
+    """Run the training loop."""
     config, fabric, num_micro_steps = run.config, run.fabric, run.config.gradient_accumulation_steps
     averaging = {"loss": "token", **config.model.STATISTICS}
     _settle_order_of_sums(run)
     run.meter.restart()
-    if run.validation.is_missing(run.step):  # a signal interrupted it
+    if run.validation.is_missing(run.step):  # a signal interrupted the validation of this step
         run.validate()
     while run.step < run.max_steps and not run.should_stop():
         schedule = run.begin_step()
@@ -259,11 +283,12 @@ def train_steps(run: Run) -> None:
 
 
 def _settle_order_of_sums(run: Run) -> None:
-    """Take a step that changes nothing, so that ddp sums the gradients of all steps in the same order.
+    """Run a step that changes nothing, so that ddp sums the gradients of all steps in the same order.
 
-    In its first step ddp finds in which order gradients become ready, and packs them together in that order from then
-    on. Where a gradient lies decides in which order the processes add their parts of it, and with three of them or more
-    the sum depends on the order. Without this, the first step after a resumed checkpoint would be rounded differently.
+    In its first step, ddp finds the order in which gradients become ready, and packs them into buckets in that order
+    from then on. The position of a gradient in its bucket decides the order in which the processes add their parts, and
+    with three or more processes the rounding of the sum depends on that order. Without this step, the first step after
+    resuming would be rounded differently.
     """
     if run.fabric.world_size <= 2 or run.is_sharded or run.step >= run.max_steps:
         return
@@ -278,9 +303,9 @@ def _settle_order_of_sums(run: Run) -> None:
 
 @contextlib.contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Keep Python's collector out of the loop: a pass over all objects of torch stalls the device.
+    """Disable Python's garbage collector during the loop: a pass over all objects of torch stalls the device.
 
-    A program that has frozen objects itself keeps them frozen: `gc.unfreeze` would return its objects too.
+    If the program has frozen objects itself, they stay frozen: `gc.unfreeze` would unfreeze those too.
     """
     was_enabled, has_frozen = gc.isenabled(), gc.get_freeze_count() > 0
     gc.collect()
@@ -298,7 +323,7 @@ def _without_garbage_collection() -> Iterator[None]:
 
 @contextlib.contextmanager
 def memory_advice(config: TrainConfig) -> Iterator[None]:
-    """Within the block, running out of memory is a `TrainingError` that names what to change."""
+    """Convert out-of-memory errors in the block to a `TrainingError` that names the options to change."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:

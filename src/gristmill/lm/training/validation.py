@@ -1,7 +1,7 @@
-"""Validation: the loss on held-out data during a run, and which checkpoint is the best.
+"""Validation: the loss on held-out data during a run, and the choice of the best checkpoint.
 
-The best is chosen on one fixed subset of the validation split, the last step included. The loss on the whole split,
-which is computed once at the end, is recorded apart and never compared with those of the subset.
+The best checkpoint is chosen on one fixed subset of the validation split, also at the last step. The loss on the whole
+split, which is computed once at the end, is recorded separately and never compared with losses on the subset.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ class Validation:
         self.dataset = dataset
         self.best_loss = math.inf  # on the subset
         self._fabric, self._config, self._data, self._module = fabric, config, data, module
-        self._last: tuple[int, float | None] = (-1, None)  # the last step that was validated on the subset, its loss
+        self._last: tuple[int, float | None] = (-1, None)  # the last step validated on the subset, and its loss
         self.num_sequences = 0  # of the subset
         if dataset is not None:
-            assert isinstance(config.batch_size, int)  # it is resolved
+            assert isinstance(config.batch_size, int)  # the config is resolved
             self.num_sequences = num_val_sequences(
                 config.limit_val_batches, total=dataset.num_sequences, batch_size=config.batch_size
             )
 
     def loss_of(self, step: int) -> float | None:
-        """The loss on the subset at this step; None where there was no validation."""
+        """Return the loss on the subset at this step, or None if it was not validated."""
         return self._last[1] if self._last[0] == step else None
 
     def take_up(self, step: int, state: dict[str, Any]) -> None:
-        """Resume after a checkpoint of `step`: on the same sequences, whatever the batch size is now.
+        """Resume from a checkpoint of `step`, with the same sequences even if the batch size has changed.
 
-        With another `limit_val_batches` the subset is another one, and the best is chosen again from here on.
+        If `limit_val_batches` has changed, the subset changes, and the best is chosen again from this step on.
         """
         before = self._num_sequences_of(state)
         if self.has_other_limit(state) and before != self.num_sequences:
@@ -63,11 +63,11 @@ class Validation:
             self._last = (step, state["val_loss"])
 
     def has_other_limit(self, state: dict[str, Any]) -> bool:
-        """Whether `limit_val_batches` is not what it was in the run that is resumed."""
+        """Return whether `limit_val_batches` differs from that of the resumed run."""
         return bool(state["config"].get("limit_val_batches") != self._config.limit_val_batches)
 
     def _num_sequences_of(self, state: dict[str, Any]) -> int:
-        """The size of the subset of a saved run; runs of version 0.1 did not save it."""
+        """Return the size of the subset of a saved run. Version 0.1 did not save it."""
         if "val_sequences" in state or self.dataset is None:
             return int(state.get("val_sequences", 0))
         config = state["config"]
@@ -76,15 +76,15 @@ class Validation:
         )
 
     def is_missing(self, step: int) -> bool:
-        """Whether this step should have been validated and was not: a signal may have interrupted it."""
+        """Return whether the validation of this step is due and missing. A signal may have interrupted it."""
         interval, max_steps = self._config.val_check_interval, self._config.max_steps
         is_due = step == max_steps or (interval > 0 and step % interval == 0)
         return self.dataset is not None and step > 0 and is_due and self._last[0] != step
 
     def on_subset(self, step: int, *, stopped: Callable[[], bool]) -> tuple[Record | None, bool]:
-        """(the record, whether it is the best so far); None where a signal interrupted it.
+        """Return (the record, whether it is the best so far). The record is None if a signal interrupted it.
 
-        stopped: asked before each batch, of which all processes have the same number.
+        stopped: called before each batch. All processes have the same number of batches.
         """
         record = self._validate(step, self.num_sequences, stopped)
         if record is None:
@@ -95,7 +95,7 @@ class Validation:
         return record, is_best
 
     def on_everything(self, step: int, *, stopped: Callable[[], bool]) -> Record | None:
-        """The record of the whole split."""
+        """Return the record of the whole split."""
         return self._validate(step, None, stopped)
 
     def _validate(self, step: int, num_sequences: int | None, stopped: Callable[[], bool]) -> Record | None:
@@ -137,20 +137,20 @@ class Validation:
         )
 
     def close(self) -> None:
-        """End what reads ahead."""
+        """Stop reading ahead."""
         if self.dataset is not None:
             self.dataset.close()
 
 
 def _parts(dataset: Dataset, num_sequences: int | None) -> dict[str, tuple[Dataset, int | None]]:
-    """What is measured apart, and how many sequences of it: each source of a mixture, or all of the data."""
+    """Return the datasets to measure separately, with their number of sequences: each source of a mixture, or all."""
     if not isinstance(dataset, MixedValidation):
         return {"": (dataset, num_sequences)}
     return {name: (dataset.parts[name], number) for name, number in dataset.divided(num_sequences).items()}
 
 
 def _mixed(losses: Mapping[str, MeanLoss], weights: Mapping[str, float]) -> MeanLoss:
-    """The loss on a mixture: that of each source by its weight, however many of its sequences were measured."""
+    """Return the loss on a mixture: the weighted sum over sources, independent of their measured sequences."""
     stats = {
         name: sum(weights[source] * loss.stats[name] for source, loss in losses.items())
         for name in next(iter(losses.values())).stats
@@ -160,5 +160,5 @@ def _mixed(losses: Mapping[str, MeanLoss], weights: Mapping[str, float]) -> Mean
 
 
 def _finite(loss: float) -> float | None:
-    """A number that JSON can hold."""
+    """Return the loss, or None if it is not finite, which JSON cannot represent."""
     return loss if math.isfinite(loss) else None

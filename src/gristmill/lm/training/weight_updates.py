@@ -1,15 +1,15 @@
-"""Weight updates: gradients are clipped, checked and applied, and one that is not finite never reaches a weight.
+"""Weight updates: clip, check and apply gradients. A gradient that is not finite never changes a weight.
 
-On a CPU the check is a comparison, and the run stops at that step. On a GPU the host would have to wait for the device
-in every step, so the answer stays there: optimizers that know `found_inf` (the fused ones of torch, and Muon) leave
-weights and state as they are where it is 1. A latch on the device then keeps all later steps from changing anything,
-until the host reads the gradient norms and stops the run. Any other optimizer gets a check that waits.
+On a CPU the host checks every step, and the run stops at the bad step. On a GPU that would make the host wait for the
+device in every step, so the result of the check stays on the device. Optimizers that support `found_inf` (torch's fused
+ones, and Muon) do not change weights and state if it is 1. A flag on the device then disables all later steps until the
+host reads the gradient norms and stops the run. With any other optimizer, the host waits for the check.
 
-The norm that `WeightUpdates.update` returns shows what happened in the step:
+The norm that `WeightUpdates.update` returns shows the outcome of the step:
 
     a finite number   the weights were changed
-    inf               precision 16-mixed skipped the step and uses a smaller loss scale from here on; no error
-    NaN               the weights were left alone, and will be in all later steps: the run must stop
+    inf               precision 16-mixed skipped the step and reduced the loss scale; not an error
+    NaN               this step and all later ones leave the weights unchanged: the run must stop
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WeightUpdates", "are_finite"]
 
-# A loss scale below 1 makes float16 gradients smaller than they are, and still they overflow.
+# With a loss scale below 1, float16 gradients are scaled down. If they still overflow, the step is hopeless.
 LEAST_SCALE = 1.0
 MOST_SKIPPED_STEPS = 100
 
@@ -47,22 +47,22 @@ class WeightUpdates:
         clip_norm: float,
         waits: bool | None = None,
     ) -> None:
-        """clip_norm: the greatest norm of all gradients together; 0 for no limit.
+        """clip_norm: maximum norm of all gradients together; 0 for no limit.
 
-        waits: let the host check every step; None: where that costs nothing, or an optimizer knows no `found_inf`.
+        waits: whether the host checks every step. None: if that costs nothing, or an optimizer lacks `found_inf`.
         """
         self._optimizers, self._parameters = optimizers, list(model.parameters())
         self._clip_norm = clip_norm or math.inf
         self._scaler: torch.amp.GradScaler | None = getattr(fabric.strategy.precision, "scaler", None)
         must_wait = not all(map(_can_skip, optimizers.torch_optimizers))
         self._waits = (fabric.device.type != "cuda" or must_wait) if waits is None else waits
-        # 0 or 1, and a count: numbers on the device, so that the host does not wait for them.
+        # A flag (0 or 1) and a count. They are on the device, so that the host does not wait for them.
         self._failed, self._num_skipped = (torch.zeros((), device=fabric.device) for _ in range(2))
         self._one = torch.ones((), device=fabric.device)
-        self.has_failed = False  # whether the host knows already that the run must stop
+        self.has_failed = False  # whether the host already knows that the run must stop
 
     def update(self) -> Tensor:
-        """Clip the gradients by their norm over all parameters, change the weights, and return the norm."""
+        """Clip the gradients by their norm over all parameters, update the weights, and return the norm."""
         if self._scaler is not None:
             for optimizer in self._optimizers.torch_optimizers:
                 self._scaler.unscale_(optimizer)
@@ -76,7 +76,7 @@ class WeightUpdates:
         return torch.where(self._failed > 0, math.nan, torch.where(is_bad > 0, math.inf, norm))
 
     def _step(self, skip: Tensor) -> None:
-        """Let the optimizers step unless `skip`, a 0 or 1 on the device, is 1."""
+        """Run the optimizers, unless `skip`, a 0 or 1 on the device, is 1."""
         if self._waits:
             if not skip:
                 self._optimizers.step()
@@ -89,7 +89,7 @@ class WeightUpdates:
                 del optimizer.found_inf  # type: ignore[attr-defined]
 
     def _is_hopeless(self, is_bad: Tensor) -> Tensor:
-        """1 where gradients that are not finite are an error. With a loss scale, a few such steps are its search."""
+        """Return 1 if gradients that are not finite are an error. While the loss scale adapts, a few are normal."""
         if self._scaler is None:
             return self._one
         self._scaler.update()
@@ -99,15 +99,15 @@ class WeightUpdates:
 
 
 def _can_skip(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether the optimizer heeds `found_inf`. The attribute is torch's, for optimizers that a GradScaler need not."""
+    """Return whether the optimizer supports `found_inf`, by the attribute that torch's GradScaler uses."""
     return isinstance(optimizer, Muon) or bool(getattr(optimizer, "_step_supports_amp_scaling", False))
 
 
 def are_finite(tensors: Iterable[Tensor]) -> bool:
-    """Whether all numbers in the tensors are finite, on all devices where they are divided. Waits for the device."""
+    """Return whether all tensors are finite, on all devices if they are sharded. Waits for the device."""
     floats = [tensor for tensor in tensors if tensor.is_floating_point()]
     here = [local(tensor.detach()) for tensor in floats]
-    here = [tensor for tensor in here if tensor.numel()]  # of a weight with few rows, some devices have none
+    here = [tensor for tensor in here if tensor.numel()]  # a weight with few rows may have none on some devices
     norm = nn.utils.get_total_norm(here, math.inf) if here else torch.zeros(())
     mesh = next((tensor.device_mesh for tensor in floats if hasattr(tensor, "device_mesh")), None)
     if mesh is None:

@@ -1,11 +1,12 @@
-"""Writers: the numbers of metrics.jsonl shown elsewhere, by loggers of Lightning or by Trackio.
+"""Writers: send the numbers of metrics.jsonl to Lightning loggers or Trackio.
 
-`log` names one that lives in the folder of the run; `loggers` of `train` are objects of Lightning's own classes, or of
-any class with their methods. Nothing reaches the network unless the user chose a logger that uses it.
+The option `log` names a logger that writes to the folder of the run. The argument `loggers` of `train` takes objects
+of Lightning's logger classes, or of any class with the same methods. Nothing is sent over the network unless the user
+chooses a logger that does.
 
-    tensorboard   run/tensorboard/       the same event files, continued when the run is resumed
-    csv           run/csv/metrics.csv    written again from metrics.jsonl when the run is resumed
-    wandb         run/wandb/             the same run of Weights & Biases, by the id in run/wandb_id.txt
+    tensorboard   run/tensorboard/       a resumed run continues the event files
+    csv           run/csv/metrics.csv    a resumed run rewrites the file from metrics.jsonl
+    wandb         run/wandb/             a resumed run continues the W&B run with the id in run/wandb_id.txt
     trackio       Trackio's own folder
 """
 
@@ -30,26 +31,26 @@ __all__ = ["LOGGER_FILES", "LightningWriter", "Writer", "check_loggers", "check_
 _MODULES = {"tensorboard": "torch.utils.tensorboard", "trackio": "trackio", "wandb": "wandb"}
 PROJECT = "gristmill"
 WANDB_ID_FILE = "wandb_id.txt"
-# What a run calls of a logger.
+# Methods of a logger that a run calls.
 LOGGER_METHODS = ("log_metrics", "log_hyperparams", "save", "finalize")
-# What the loggers by name leave in the folder of a run.
+# Files that the loggers of the option `log` write to the folder of a run.
 LOGGER_FILES = ("tensorboard", "csv", "wandb", WANDB_ID_FILE)
 
 
 class Writer(Protocol):
-    """Where numbers are shown besides metrics.jsonl."""
+    """Destination of records besides metrics.jsonl."""
 
-    name: str  # what messages call it
+    name: str  # for messages
 
     def add(self, record: Record) -> None:
-        """Show a record."""
+        """Write a record."""
 
     def close(self) -> None:
-        """The run is over."""
+        """Finish at the end of the run."""
 
 
 def open_writer(name: str, run: Path, config: Record, *, up_to_step: int = -1) -> Writer | None:
-    """The writer that `log` names, "none" for none; a resumed run continues after `up_to_step`."""
+    """Return the writer for the option `log`, or None for "none". A resumed run continues after `up_to_step`."""
     if name == "none":
         return None
     check_writer(name)
@@ -60,22 +61,22 @@ def open_writer(name: str, run: Path, config: Record, *, up_to_step: int = -1) -
 
 
 def check_writer(name: str) -> None:
-    """Raise `MissingPackageError` where the package of the writer is not installed. Nothing is written."""
+    """Raise `MissingPackageError` if the package of the writer is not installed. Writes nothing."""
     if name in _MODULES:
         with _installed(name):
             importlib.import_module(_MODULES[name])
 
 
 def check_loggers(loggers: Any) -> list[Any]:
-    """The loggers that are passed, as a list; `TypeError` for one that has not the methods of Lightning's."""
+    """Return the passed loggers as a list; raise `TypeError` if one lacks the methods of Lightning's loggers."""
     given = list(loggers) if isinstance(loggers, Sequence) and not isinstance(loggers, str) else [loggers]
     for logger in given:
         missing = [name for name in LOGGER_METHODS if not hasattr(logger, name)]
         if missing or isinstance(logger, type):
             what = f"the class {logger.__name__}" if isinstance(logger, type) else f"a {type(logger).__name__}"
-            advice = " For a logger by its name, pass log='csv'." if isinstance(logger, str) else ""
+            advice = " To select a logger by name, pass log='csv'." if isinstance(logger, str) else ""
             raise TypeError(
-                f"loggers holds {what}, which is no logger of Lightning. Pass objects such as "
+                f"loggers contains {what}, which is not a Lightning logger. Pass objects such as "
                 f"lightning_fabric.loggers.CSVLogger('logs').{advice}"
             )
     return given
@@ -96,7 +97,7 @@ def _installed(name: str) -> Iterator[None]:
 def _tensorboard(run: Path, config: Record, up_to_step: int) -> Writer:
     from lightning_fabric.loggers import TensorBoardLogger
 
-    # What TensorBoard has of later steps is dropped: the resumed run writes it again.
+    # Drop later steps from TensorBoard, because the resumed run writes them again.
     resumed = {"purge_step": up_to_step + 1} if up_to_step >= 0 else {}
     logger = TensorBoardLogger(run, name="tensorboard", version="", **resumed)
     return LightningWriter(logger, config, name="log='tensorboard'", is_resumed=up_to_step >= 0)
@@ -106,7 +107,7 @@ def _csv(run: Path, config: Record, up_to_step: int) -> Writer:
     from lightning_fabric.loggers import CSVLogger
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that the file of a resumed run is written again, which is meant
+        warnings.simplefilter("ignore", UserWarning)  # the file of a resumed run is rewritten on purpose
         writer = LightningWriter(CSVLogger(run, name="csv", version=""), config, name="log='csv'")
         for record in read_records(run):
             if record["step"] <= up_to_step:
@@ -128,23 +129,23 @@ def _wandb(run: Path, config: Record, up_to_step: int) -> Writer:
 
 
 class LightningWriter:
-    """A logger with the methods of Lightning's."""
+    """Writer for a logger with the methods of Lightning's loggers."""
 
     def __init__(
         self, logger: Any, config: Record, *, name: str = "", is_resumed: bool = False, finish: Any = None
     ) -> None:
-        """Log the options of the run as its hyperparameters, unless a resumed run has logged them already.
+        """Log the options of the run as hyperparameters, unless a resumed run has already logged them.
 
-        finish: what ends a logger that was opened here, after it is finalized.
+        finish: called after the logger is finalized, to close a logger that was opened here.
         """
         self.name = name or f"the logger {type(logger).__name__}"
         self._logger, self._finish = logger, finish
         if not is_resumed:
-            with contextlib.suppress(NotImplementedError):  # a CSV file of Fabric has no place for them
+            with contextlib.suppress(NotImplementedError):  # Fabric's CSV logger does not support them
                 logger.log_hyperparams(config)
 
     def add(self, record: Record) -> None:
-        """Log the numbers of a record, and a sample as text where the logger has a way."""
+        """Log the numbers of a record, and a sample as text if the logger supports text."""
         if scalars := _scalars(record):
             self._logger.log_metrics(scalars, step=record["step"])
         if record["kind"] == "sample":
@@ -159,7 +160,7 @@ class LightningWriter:
             self._logger.experiment.add_text("sample", text, step)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write pending data and close the logger."""
         self._logger.finalize("success")
         if self._finish is not None:
             self._finish()
@@ -174,7 +175,7 @@ def _scalars(record: Record) -> Record:
 
 
 class _Trackio:
-    """Trackio, for which Lightning has no class."""
+    """Writer for Trackio, for which Lightning has no logger."""
 
     name = "log='trackio'"
 

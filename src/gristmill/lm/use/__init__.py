@@ -1,9 +1,9 @@
-"""use: what a trained model is good for.
+"""use: evaluate, generate with, and export a trained model.
 
-device.py       the device it is used on
-export.py       the model in the files of another program
-exports/        the formats of such files
-evaluation.py   its loss on held-out data
-generation.py   text that follows a prompt
-latent.py       texts from the latents of a VAE
+device.py       choice of the device
+export.py       export of a model to another program
+exports/        formats of exported models
+evaluation.py   loss on held-out data
+generation.py   text that continues a prompt
+latent.py       texts from latents of a VAE
 """

@@ -1,4 +1,4 @@
-"""The device that a trained model is used on."""
+"""Choice of the device for a trained model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["find_device"]
 
 
 def find_device(device: str | torch.device) -> torch.device:
-    """The device of that name; "auto" is CUDA, else the GPU of a Mac, else the CPU. `OptionError` where it is not here.
+    """Return the device. "auto" is CUDA, else MPS, else the CPU. Raise `OptionError` if it is not available.
 
     >>> find_device("cpu")
     device(type='cpu')
@@ -21,5 +21,5 @@ def find_device(device: str | torch.device) -> torch.device:
     if kind not in there or not (number.isdecimal() or name == kind):
         raise OptionError(f"device={name!r} is not known. Pass 'auto', 'cpu', 'cuda' or 'mps'.")
     if not there[kind] or (kind == "cuda" and int(number or 0) >= torch.cuda.device_count()):
-        raise OptionError(f"device={name!r}: torch finds none here. Pass device='cpu'.")
+        raise OptionError(f"device={name!r} is not available to torch on this machine. Pass device='cpu'.")
     return torch.device(name)

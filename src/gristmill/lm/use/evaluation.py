@@ -1,4 +1,4 @@
-"""Evaluate: loss and perplexity of a model on held-out shards, and bits per byte, which compare across tokenizers."""
+"""Evaluation: loss, perplexity and bits per byte of a model on held-out shards."""
 
 from __future__ import annotations
 
@@ -27,25 +27,48 @@ from gristmill.shards import Shards
 __all__ = ["Evaluation", "evaluate"]
 
 
-# How statistics that many models report are written, and their unit; others stand under their own names.
+# Display names and units of common statistics. Others are shown under their own names.
 _STAT_WORDS = {"kl": ("KL", " nats per sequence")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Evaluation:
-    """How well a model predicts a split."""
+    """Loss of a model on a split, as `evaluate` returns it.
 
-    loss: float  # nats per token; of a model with a KL part the bound
-    stats: dict[str, float] = field(default_factory=dict, hash=False)  # what else the model reports, such as its KL
-    has_perplexity: bool = True  # whether the loss is the cross-entropy of the tokens
+    Examples:
+        >>> result = Evaluation(loss=2.0, bits_per_byte=0.9, num_tokens=5000, full=True, seconds=0.5)
+        >>> result
+        Evaluation(loss=2.0000, perplexity=7.39, bits_per_byte=0.9000, num_tokens=5,000)
+        >>> result.rows()[1]
+        ('loss', '2.0000')
+        >>> result.to_json()["num_tokens"]
+        5000
+    """
+
+    loss: float
+    """Mean loss in nats per token. For a VAE, the bound: reconstruction plus KL."""
+
+    stats: dict[str, float] = field(default_factory=dict, hash=False)
+    """Other statistics that the model reports, such as "kl"."""
+
+    has_perplexity: bool = True
+    """Whether the loss is the cross-entropy of the tokens."""
+
     bits_per_byte: float | None
-    num_tokens: int  # that were predicted
-    full: bool  # all of the split, not a subset
+    """Loss in bits per byte of text, comparable between tokenizers. None if the size of the text is unknown."""
+
+    num_tokens: int
+    """Number of predicted tokens."""
+
+    full: bool
+    """Whether the whole split was evaluated, not a subset."""
+
     seconds: float
+    """Duration of the evaluation."""
 
     @property
     def perplexity(self) -> float | None:
-        """exp(loss). None for a model whose loss is not the cross-entropy of the tokens, such as the bound of a VAE."""
+        """exp(loss). None if the loss is not the cross-entropy of the tokens, as for a VAE."""
         if not self.has_perplexity:
             return None
         try:
@@ -55,12 +78,12 @@ class Evaluation:
 
     @property
     def reconstruction(self) -> float | None:
-        """Of a model with a KL part: the rest of the loss, nats per token."""
+        """Reconstruction loss of a VAE in nats per token. None for other models."""
         return self.stats.get("reconstruction")
 
     @property
     def kl(self) -> float | None:
-        """Of a model with a KL part: nats per sequence."""
+        """KL divergence of a VAE in nats per sequence. None for other models."""
         return self.stats.get("kl")
 
     def __repr__(self) -> str:
@@ -73,7 +96,7 @@ class Evaluation:
         return html_table("Evaluation", self.rows())
 
     def rows(self) -> list[tuple[str, str]]:
-        """What there is to show, as names and values."""
+        """Return the rows of the printed table as (name, value)."""
         rate = f"  ({self.num_tokens / self.seconds:,.0f} tokens/s)" if self.seconds else ""
         words = {name: _STAT_WORDS.get(name, (name.replace("_", " "), "")) for name in self.stats}
         return [
@@ -86,7 +109,7 @@ class Evaluation:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, for JSON; null for what is no number."""
+        """Return all numbers as a dict for JSON. Values that are not finite become None."""
         numbers = {"loss": self.loss, "perplexity": self.perplexity, **self.stats, "bits_per_byte": self.bits_per_byte}
         finite = {
             name: value if value is not None and math.isfinite(value) else None for name, value in numbers.items()
@@ -96,7 +119,7 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class _Subset:
-    """What a caller passes, with the rules it must keep."""
+    """Options with their allowed values, checked by `check_options`."""
 
     batch_size: Count | None
     limit_batches: Steps | None
@@ -113,10 +136,31 @@ def evaluate(
     device: str = "auto",
     precision: str = "auto",
 ) -> Evaluation:
-    """The loss of a checkpoint of a run on a split of shards that its tokenizer made.
+    """Return loss, perplexity and bits per byte of a trained model on a split of data.
 
-    `which` is "best", "latest" or the name of a checkpoint. All of the split is taken unless `limit_batches` is given.
-    For a VAE it is the bound (weight 1 on KL), and the data may be Parquet files, read as in training.
+    For a VAE, the loss is the bound, with weight 1 on the KL divergence.
+
+    Args:
+        run: Folder of the run.
+        data: Token shards, or their folder, encoded with the tokenizer of the run. For a VAE also Parquet files, read
+            as in training.
+        split: Split to evaluate: "val" or "train".
+        which: Checkpoint: "best", "latest" or a name such as "step-000100".
+        batch_size: Sequences per batch. None: as in training.
+        limit_batches: Number of batches to evaluate (int) or their share (float). The subset is fixed. None: all.
+        device: "auto" (CUDA when available), "cpu", "cuda" or "mps".
+        precision: "auto" (as in training), "bf16-mixed", "16-mixed" or "32".
+
+    Raises:
+        OptionError: An option is invalid, the device is not available, or the data have no such split.
+        CheckpointError: The run or checkpoint does not exist, or the data were encoded with another tokenizer.
+        OSError: The data cannot be read.
+
+    Examples:
+        ```python
+        result = gm.lm.evaluate("run", "shards", split="val")
+        print(result.loss, result.perplexity, result.bits_per_byte)
+        ```
     """
     folder, target = Path(run), find_device(device)
     check_options(_Subset(batch_size=batch_size, limit_batches=limit_batches))
@@ -130,7 +174,7 @@ def evaluate(
         split, batch_size=size, seed=config.seed, device=target, vocab_size=config.model.vocab_size
     )
     if dataset is None:
-        raise OptionError(f"{data}: there is no split {split!r}: {opened.no_validation} Or take the split 'train'.")
+        raise OptionError(f"{data} has no split {split!r}: {opened.no_validation} Or pass split='train'.")
     number = num_val_sequences(limit_batches, total=dataset.num_sequences, batch_size=size)
     begin = time.perf_counter()
     with closing(dataset), _autocast(config.precision if precision == "auto" else precision, target):
@@ -154,7 +198,7 @@ def evaluate(
 
 def _check_order(run: str | os.PathLike[str], data: str | os.PathLike[str] | Shards) -> None:
     if not isinstance(data, Shards) and is_shards(run) and is_run(Path(data)):
-        raise OptionError(f"{run} holds token shards, and {data} is a run. Pass the run first, then the shards.")
+        raise OptionError(f"{run} holds token shards, but {data} is a run. Pass the run first, then the shards.")
 
 
 def _check_tokenizer(run: Path, which: str, data: TrainingData) -> None:
@@ -163,7 +207,7 @@ def _check_tokenizer(run: Path, which: str, data: TrainingData) -> None:
     asked = {**now, "tokenizer_fingerprint": then["tokenizer_fingerprint"]}
     if found := identity_differences(asked, now, run=run, tokenizer=data.tokenizer):
         raise CheckpointError(
-            f"{folder}: it does not fit the {data.noun}: {found[0]}. Encode the text with {run / 'tokenizer.json'}."
+            f"{folder} does not match the {data.noun}: {found[0]}. Encode the text with {run / 'tokenizer.json'}."
         )
 
 

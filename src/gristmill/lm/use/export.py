@@ -1,9 +1,9 @@
-"""export: the model of a run in the files of another program.
+"""Export of a trained model to the format of another program.
 
     gm.lm.export("run", "folder")                                  # transformers, vLLM, lm-evaluation-harness
     gm.lm.export("run", "model.gguf", format="gguf", dtype="q8_0")  # llama.cpp, Ollama
 
-What leaves gives the same logits there. Rows of the vocabulary that belong to no token stay here.
+The exported model computes the same logits. Padding rows of the vocabulary, which belong to no token, are not exported.
 """
 
 from __future__ import annotations
@@ -37,17 +37,45 @@ __all__ = ["ModelExport", "export"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ModelExport:
-    """What `export` wrote."""
+    """Files and properties of an exported model, as `export` returns them.
+
+    Examples:
+        >>> written = ModelExport(
+        ...     files=(), format="gguf", dtype="float16", architecture="llama", checkpoint="step-000100",
+        ...     num_parameters=1000, vocab_size=512, how_to_load="llama-server -m model.gguf",
+        ... )
+        >>> written
+        ModelExport(format='gguf', architecture='llama', files=0)
+        >>> written.rows()[0]
+        ('checkpoint', 'step-000100')
+    """
 
     files: tuple[Path, ...]
+    """Files that were written."""
+
     format: str
+    """Format of the files: "huggingface" or "gguf"."""
+
     dtype: str
-    architecture: str  # what the other program calls such a model
-    checkpoint: str  # the name of the one that was taken
+    """Type of the weights."""
+
+    architecture: str
+    """Name of the architecture in the other program."""
+
+    checkpoint: str
+    """Name of the exported checkpoint."""
+
     num_parameters: int
+    """Number of exported parameters."""
+
     vocab_size: int
-    how_to_load: str  # a line of code, or a command
+    """Number of tokens."""
+
+    how_to_load: str
+    """Line of code, or command, that loads the model."""
+
     notes: tuple[str, ...] = ()
+    """Differences to note, such as tensors in another type."""
 
     def __repr__(self) -> str:
         return f"ModelExport(format={self.format!r}, architecture={self.architecture!r}, files={len(self.files)})"
@@ -56,7 +84,7 @@ class ModelExport:
         return html_table("ModelExport", self.rows())
 
     def rows(self) -> list[tuple[str, str]]:
-        """What there is to show, as names and values."""
+        """Return the rows of the printed table as (name, value)."""
         return [
             ("checkpoint", self.checkpoint),
             ("format", f"{self.format}  ({self.architecture})"),
@@ -79,17 +107,34 @@ def export(
     overwrite: bool = False,
     tokenizer: AnyTokenizer | None = None,
 ) -> ModelExport:
-    """Write the model of a run, and its tokenizer, in the format of another program.
+    """Export the model of a run and its tokenizer to the format of another program.
 
-    out: the folder to write ("huggingface"), or the file ("gguf"). It appears whole or not at all.
-    format: "huggingface" for transformers, vLLM and what is built on them; "gguf" for llama.cpp and Ollama, which needs
-        `pip install 'gristmill[export]'`.
-    which: the checkpoint: "best", "latest" or a name such as "step-000100".
-    dtype: of the weights: "float32", "bfloat16", "float16", and for "gguf" also "q8_0".
-    overwrite: replace an export that is there. A folder that holds anything else, or another file, is never replaced.
-    tokenizer: the tokenizer that made the training data, or its path, for a run that does not hold one.
+    An interrupted export leaves no partial output.
 
-        gm.lm.export("run/", "exported/", dtype="bfloat16")
+    Args:
+        run: Folder of the run.
+        out: Folder to write ("huggingface"), or file to write ("gguf").
+        format: "huggingface" for transformers, vLLM and tools built on them; "gguf" for llama.cpp and Ollama, which
+            needs `pip install 'gristmill[export]'`.
+        which: Checkpoint: "best", "latest" or a name such as "step-000100".
+        dtype: Type of the weights: "float32", "bfloat16", "float16", and for "gguf" also "q8_0".
+        overwrite: Replace an existing export. Other files, and folders that contain them, are never replaced.
+        tokenizer: Tokenizer of the training data, or its path, for a run that does not store one.
+
+    Returns:
+        The written files and how to load them.
+
+    Raises:
+        OptionError: An option is invalid, or the model has no equivalent in the other program.
+        CheckpointError: The run or checkpoint does not exist, or the tokenizer does not match the model.
+        FileExistsError: `out` exists and may not be replaced.
+        MissingPackageError: A package that writes the format is not installed.
+
+    Examples:
+        ```python
+        gm.lm.export("run", "exported", dtype="bfloat16")
+        gm.lm.export("run", "model.gguf", format="gguf", dtype="q8_0")
+        ```
     """
     module = FORMATS[check_choice("format", format, FORMATS)]
     dtype = _checked_dtype(format, dtype)
@@ -136,13 +181,15 @@ def _checked_dtype(format: str, dtype: str) -> str:
     if dtype in ALIASES:
         return ALIASES[dtype]
     if dtype == "q8_0" and dtype not in offered:
-        raise OptionError(f"dtype={dtype!r} is a type of format='gguf'. Pass one of {', '.join(map(repr, offered))}.")
+        raise OptionError(
+            f"dtype={dtype!r} needs format='gguf'. Pass that format, or one of {', '.join(map(repr, offered))}."
+        )
     return check_choice("dtype", dtype, offered)
 
 
 def _check_exports(name: str, format: str) -> None:
-    """Raise `OptionError` for a model that is not known elsewhere, before its weights are read."""
-    # Not those it inherits: a network that computes something else would be exported as what it inherits from.
+    """Raise `OptionError` if other programs do not support the model, before its weights are read."""
+    # Inherited EXPORTS do not count: a subclass that computes something else would be exported as its base class.
     exports = vars(find_model(name).network_class()).get("EXPORTS", ())
     if format in exports:
         return
@@ -151,21 +198,21 @@ def _check_exports(name: str, format: str) -> None:
         raise OptionError(f"model={name!r} cannot be exported as format={format!r}. Pass {others}.")
     able = [other for other in MODELS if "EXPORTS" in vars(MODELS[other].network_class())]
     raise OptionError(
-        f"model={name!r} cannot be exported: its network declares no EXPORTS, because other programs have no such "
-        f"model. Models that can are {', '.join(map(repr, able))}."
+        f"model={name!r} cannot be exported: its network declares no EXPORTS, because other programs have no "
+        f"equivalent model. Models with an export: {', '.join(map(repr, able))}."
     )
 
 
 def _load(run: Path, checkpoint: Path, given: Tokenizer | None) -> tuple[Model, Tokenizer]:
-    """The model and its tokenizer; `CheckpointError` if the tokenizer has tokens that the model does not know."""
+    """Return the model and its tokenizer. Raise `CheckpointError` if the tokenizer has more tokens than the model."""
     model, _ = load_model(run, which=checkpoint.name)
     num_rows = model.config.required_vocab_size
     fingerprint = read_state(checkpoint)["shards"].get("tokenizer_fingerprint")
     tokenizer = find_tokenizer(run, fingerprint, model, given)
     if tokenizer.vocab_size > num_rows:
         raise CheckpointError(
-            f"{run}: the tokenizer has {tokenizer.vocab_size:,} tokens, and the model knows {num_rows:,}: its training "
-            f"data lacked the last ones. Train it with vocab_size={tokenizer.vocab_size}."
+            f"{run}: the tokenizer has {tokenizer.vocab_size:,} tokens, but the model has {num_rows:,}, because the "
+            f"last ones did not occur in its training data. Train it with vocab_size={tokenizer.vocab_size}."
         )
     return model, tokenizer
 
@@ -176,17 +223,17 @@ def _end_of_text(tokenizer: Tokenizer) -> str | None:
 
 
 def _chat(run: Path, tokenizer: Tokenizer) -> Chat | None:
-    """The chat template of a run and the token that ends a response; None where the run has no template."""
+    """Return the chat template of a run and the token that ends a response; None if the run has no template."""
     path = run / CHAT_TEMPLATE_FILE
     if not path.is_file():
         return None
     template = read_template(path)
     try:
         end_of_turn, text = ChatTemplate(template, tokenizer, name=str(path)).end_of_turn
-    except OptionError as error:  # other programs may render what we refuse
-        return Chat(template=template, end_of_turn=None, notes=(f"the end of a response is not known: {error}",))
+    except OptionError as error:  # other programs may render templates that Gristmill rejects
+        return Chat(template=template, end_of_turn=None, notes=(f"the token that ends a response is unknown: {error}",))
     if end_of_turn is not None:
         return Chat(template=template, end_of_turn=end_of_turn)
-    advice = f": pass {text!r:.60} there as a stop string" if text else ""
+    advice = f": pass {text!r:.60} as a stop string to the other program" if text else ""
     note = f"the chat template ends responses without a special token{advice}"
     return Chat(template=template, end_of_turn=None, notes=(note,))

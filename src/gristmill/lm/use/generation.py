@@ -1,7 +1,7 @@
-"""generate: text from the model of a run.
+"""Text generation with the model of a run.
 
-`generate_text` (which is `gm.lm.generate`) is a prompt in and text out; `load_for_generation` gives the model and its
-tokenizer, for `stream_text` or `model.write`.
+`generate_text` (public as `gm.lm.generate`) returns the text after a prompt. `load_for_generation` returns the model
+and its tokenizer, for `stream_text` or `model.write`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TOKENIZER_FILE = "tokenizer.json"
 
 
 class TextOptions(TypedDict, total=False):
-    """The options of `generate_text` but for the number of texts, for type checkers."""
+    """Options of `generate_text` except `num_texts`, for type checkers."""
 
     max_tokens: int
     temperature: float
@@ -87,27 +87,45 @@ def generate_text(
     device: str = "auto",
     tokenizer: AnyTokenizer | None = None,
 ) -> str | list[str]:
-    """The text that the model in the folder `run` writes after `prompt`, without the prompt.
+    """Return the text that a trained model generates after `prompt`, without the prompt.
 
-    A list of prompts gives a list of texts, and so does `num_texts`: so many of each prompt, those of the first prompt
-    first. Many texts at once take little more time than one.
+    A list of prompts, or `num_texts`, gives a list of texts: all texts of the first prompt, then those of the next.
+    A batch of texts takes little more time than one text.
 
-    max_tokens: the most tokens of a text; it ends earlier where the model ends a document.
-    temperature: 0 takes the likeliest token each time; below 1 likely ones become likelier, above 1 less so.
-    top_k, top_p: choose among the k likeliest only; among the fewest that have probability p together.
-    stop: a string or several: the text ends before the first of them.
-    seed: the same texts each time: text i, counted through all prompts, is the one that the seed `seed + i` gives
-        alone, up to rounding. None: other texts each time.
-    batch_size: the texts that are written at once; None: as many as memory allows.
-    precision: "bf16" computes in bfloat16, "32" in float32; "auto": bfloat16 on CUDA, otherwise float32.
-    chat: the prompt is what a user says, in the chat template of a run that was trained on conversations, and the text
-        is the response. Special tokens that are spelled out in the prompt stay plain text.
-    which: the checkpoint: "best", "latest" or a name such as "step-000100".
-    tokenizer: the tokenizer that made the training data, or its path, for a run that does not hold one: the data were
-        token files of another program.
+    Args:
+        run: Folder of the run.
+        prompt: Start of the text, or a list of them. "" starts a new document.
+        num_texts: Texts per prompt. None: one.
+        max_tokens: Maximum number of tokens per text. A text ends earlier at an end-of-text token.
+        temperature: Sampling temperature. 0 always takes the most likely token. Below 1 favours likely tokens, above 1
+            flattens their distribution.
+        top_k: Sample from the k most likely tokens only.
+        top_p: Sample from the smallest set of tokens with total probability p only.
+        stop: One or more strings. A text ends before the first of them.
+        seed: Random seed. Text i, counted over all prompts, equals up to rounding the text that `seed + i` gives alone.
+            None: a fresh random seed.
+        batch_size: Texts per batch. None: as many as memory allows.
+        precision: "bf16" (bfloat16), "32" (float32), or "auto" (bfloat16 on CUDA, otherwise float32).
+        chat: Return the response to `prompt` as the message of a user, in the chat template of a run trained on
+            conversations. Special tokens in the prompt stay plain text.
+        which: Checkpoint: "best", "latest" or a name such as "step-000100".
+        device: "auto" (CUDA when available), "cpu", "cuda" or "mps".
+        tokenizer: Tokenizer of the training data, or its path, for a run trained on token files of another program,
+            which does not store one.
 
-        gm.lm.generate("run/", "Once upon a time", max_tokens=100, seed=0)
-        gm.lm.generate("run/", ["Once upon a time", "The cat"], num_texts=3, stop="The end")
+    Returns:
+        The text, or a list of texts.
+
+    Raises:
+        OptionError: An option is invalid, or the device is not available.
+        CheckpointError: The run or checkpoint does not exist, the tokenizer does not match, or `chat` needs a chat
+            template that the run does not have.
+
+    Examples:
+        ```python
+        gm.lm.generate("run", "Once upon a time", max_tokens=100, seed=0)
+        gm.lm.generate("run", ["Once upon a time", "The cat"], num_texts=3, stop="The end")
+        ```
     """
     is_one = isinstance(prompt, str) and num_texts is None
     request = TextRequest(
@@ -130,29 +148,29 @@ def generate_text(
 def _check_prompts(prompt: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
     prompts = tuple(prompt) if isinstance(prompt, list | tuple) else (prompt,)
     if not prompts:
-        raise OptionError("prompt=[] has no prompt to continue. Pass at least one; '' begins a new document.")
+        raise OptionError("prompt=[] contains no prompt. Pass at least one; '' starts a new document.")
     for each in prompts:
         if not isinstance(each, str):
-            raise OptionError(f"prompt={each!r} is a {type(each).__name__}. Pass a str, or a list of them.")
+            raise OptionError(f"prompt={each!r} is a {type(each).__name__}. Pass a str or a list of str.")
     return prompts
 
 
 def chat_template_of(run: str | os.PathLike[str], tokenizer: Tokenizer) -> ChatTemplate:
-    """The chat template of a run that was trained on conversations; `CheckpointError` where it has none."""
+    """Return the chat template of a run trained on conversations. Raise `CheckpointError` if it has none."""
     from gristmill.lm.data.chat_jinja import CHAT_TEMPLATE_FILE
     from gristmill.lm.data.chat_template import ChatTemplate
 
     path = Path(run) / CHAT_TEMPLATE_FILE
     if not path.is_file():
         raise CheckpointError(
-            f"{run}: chat=True needs a chat template, and the run holds no {CHAT_TEMPLATE_FILE}: it was not trained "
-            f"on conversations. Pass a run that was, or call this without chat=True."
+            f"{run}: chat=True needs a chat template, but the run has no {CHAT_TEMPLATE_FILE}, because it was not "
+            f"trained on conversations. Pass a run trained on conversations, or omit chat=True."
         )
     return ChatTemplate.load(path, tokenizer)
 
 
 def written_texts(model: Model, tokenizer: Tokenizer, request: TextRequest) -> Iterator[TextStream]:
-    """The texts that `request` asks for, of any model: one with a `write` of its own knows one prompt at a time."""
+    """Return the texts of `request` for any model. A model that overrides `write` gets one prompt at a time."""
     from gristmill.lm.models.model import Model as AnyModel
 
     if type(model).write is AnyModel.write:
@@ -178,12 +196,27 @@ def load_for_generation(
     tokenizer: AnyTokenizer | None = None,
     precision: PrecisionOfText = "32",
 ) -> tuple[Model, Tokenizer]:
-    """(model, tokenizer) of the folder of a run, the model in evaluation mode on `device`.
+    """Return the model of a run, in evaluation mode on `device`, and its tokenizer.
 
-    tokenizer: the tokenizer that made the training data, or its path, for a run that does not hold one.
-    precision: "bf16" makes a model that writes text in bfloat16; a GPT then holds its weights in it.
+    Args:
+        run: Folder of the run.
+        which: Checkpoint: "best", "latest" or a name such as "step-000100".
+        device: "auto" (CUDA when available), "cpu", "cuda" or "mps".
+        tokenizer: Tokenizer of the training data, or its path, for a run that does not store one.
+        precision: "bf16" generates text in bfloat16; a GPT then stores its weights in bfloat16. "32" uses float32,
+            "auto" bfloat16 on CUDA.
 
-    `CheckpointError` where there is no run or checkpoint, or the tokenizer is not the one it was trained with.
+    Raises:
+        OptionError: An option is invalid, or the device is not available.
+        CheckpointError: The run or checkpoint does not exist, the tokenizer does not match, or the model was trained on
+            vectors.
+
+    Examples:
+        ```python
+        model, tokenizer = gm.lm.load_for_generation("run")
+        for piece in gm.lm.stream_text(model, tokenizer, "Once upon a time"):
+            print(piece, end="", flush=True)
+        ```
     """
     folder = Path(run)
     if precision not in get_args(PrecisionOfText):
@@ -192,8 +225,8 @@ def load_for_generation(
     model, fingerprint = load_of_run(folder, which=which, device=device)
     if model.config.vocab_size is None:
         raise CheckpointError(
-            f"{folder}: it was trained on vectors, and makes vectors, not text. Call encode and decode_vectors of its "
-            f"model, which gristmill.lm.training.checkpoint.load_model gives."
+            f"{folder}: the model was trained on vectors and generates vectors, not text. Load it with "
+            f"gristmill.lm.training.checkpoint.load_model, and call its encode and decode_vectors."
         )
     is_cuda = next(model.parameters()).device.type == "cuda"
     if precision == "bf16" or (precision == "auto" and is_cuda):
@@ -202,7 +235,7 @@ def load_for_generation(
 
 
 def load_of_run(folder: Path, *, which: str, device: str) -> tuple[Model, str | None]:
-    """The model of a run, whichever it is, and the fingerprint of its tokenizer, if it has one."""
+    """Return the model of a run, of any kind, and the fingerprint of its tokenizer, if it has one."""
     target = find_device(device)
     checkpoint = find_checkpoint(folder, which)
     model, _ = load_model(folder, which=checkpoint.name, device=target)
@@ -210,15 +243,15 @@ def load_of_run(folder: Path, *, which: str, device: str) -> tuple[Model, str | 
 
 
 def find_tokenizer(run: Path, fingerprint: str | None, model: Any, given: Tokenizer | None) -> Tokenizer:
-    """The tokenizer of a run, or the given one; `model` takes over which of its rows are tokens.
+    """Return the tokenizer of a run, or the given one, and set the vocabulary size of `model` to match.
 
-    A model may have more rows than there are tokens: rows without a token are padding, and are never chosen. A model
-    that was trained without a tokenizer may have fewer: its data may have lacked the last tokens.
+    A model may have more rows than tokens: the other rows are padding, and are never sampled. A model trained without a
+    tokenizer may have fewer rows, if the last tokens did not occur in its data.
     """
     tokenizer = given
     if fingerprint is None and tokenizer is None:
         raise CheckpointError(
-            f"{run}: the model was trained on token ids, and the run does not hold the tokenizer that made them. Pass "
+            f"{run}: the model was trained on token ids, and the run does not store their tokenizer. Pass "
             f"tokenizer='tokenizer.json', the path of that tokenizer."
         )
     if tokenizer is None:
@@ -236,20 +269,20 @@ def _read_tokenizer(run: Path) -> Tokenizer:
     try:
         return Tokenizer.load(run / TOKENIZER_FILE)
     except (OSError, GristmillError) as error:
-        raise CheckpointError(f"the tokenizer of the run cannot be read: {error}") from error
+        raise CheckpointError(f"cannot read the tokenizer of the run: {error}") from error
 
 
 def _check_tokenizer(run: Path, tokenizer: Tokenizer, fingerprint: str, model: Any, *, is_given: bool) -> None:
-    """Raise `CheckpointError` unless it is the tokenizer that the model was trained with."""
+    """Raise `CheckpointError` unless the model was trained with this tokenizer."""
     if tokenizer.fingerprint != fingerprint:
-        place = "tokenizer" if is_given else str(run / TOKENIZER_FILE)
-        advice = "Pass that one, or leave tokenizer out." if is_given else "Put the right file there."
+        place = "the given tokenizer" if is_given else f"the tokenizer {run / TOKENIZER_FILE}"
+        advice = "Pass the tokenizer of the training data, or none." if is_given else "Restore the original file."
         raise CheckpointError(
-            f"{place}: it is not the tokenizer that the model was trained with: its fingerprint is "
-            f"{tokenizer.fingerprint}, and the checkpoint has {fingerprint}. {advice}"
+            f"{place} is not the one that the model was trained with: its fingerprint is "
+            f"{tokenizer.fingerprint}, but the checkpoint has {fingerprint}. {advice}"
         )
     if tokenizer.vocab_size > model.config.vocab_size:
         raise CheckpointError(
-            f"{run}: its tokenizer has {tokenizer.vocab_size:,} tokens, and the model knows "
-            f"{model.config.vocab_size:,}. The files are of different runs."
+            f"{run}: the tokenizer has {tokenizer.vocab_size:,} tokens, but the model has "
+            f"{model.config.vocab_size:,}. The files belong to different runs. Restore the original tokenizer.json."
         )

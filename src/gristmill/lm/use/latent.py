@@ -1,11 +1,11 @@
-"""Texts from latents: what a trained VAE makes of the prior, of a text, and of the way from one text to another.
+"""Texts from latents of a trained VAE: samples, reconstructions and interpolations.
 
-    gm.lm.sample_texts("run/", 4, seed=0)                              texts from latents of the prior
-    gm.lm.reconstruct_texts("run/", ["Once upon a time …"])            each text through its latent and back
-    gm.lm.interpolate_texts("run/", "The cat …", "The dog …", 5)       texts on the way between two latents
+    gm.lm.sample_texts("run/", 4, seed=0)                              samples from the prior
+    gm.lm.reconstruct_texts("run/", ["Once upon a time …"])            texts encoded and decoded again
+    gm.lm.interpolate_texts("run/", "The cat …", "The dog …", 5)       texts between two latents
     gm.lm.encode_texts("run/", texts)                                  (mu, logvar) of each text
 
-Each takes the folder of a run; gristmill.lm.models.vae.texts has the same with a model and its tokenizer in hand.
+Each takes a run folder; gristmill.lm.models.vae.texts has the same functions for a model and its tokenizer.
 """
 
 from __future__ import annotations
@@ -31,10 +31,6 @@ _SAMPLES: Choice = {"max_tokens": None, "temperature": 0.8, "top_k": None, "top_
 _RECONSTRUCTIONS: Choice = {**_SAMPLES, "temperature": 0.0}
 
 
-# From the folder of a run. `which` is the checkpoint: "best", "latest" or a name such as "step-000100".
-# `tokenizer` is for a run that does not hold one: it was trained on token ids.
-
-
 @show_options(Choice, _SAMPLES)
 def sample_texts(
     run: str | os.PathLike[str],
@@ -45,7 +41,25 @@ def sample_texts(
     tokenizer: AnyTokenizer | None = None,
     **choice: Unpack[Choice],
 ) -> list[str]:
-    """`num_texts` texts that the VAE in the folder `run` makes of latents from the prior."""
+    """Return `num_texts` texts that a trained VAE decodes from latents sampled from the prior.
+
+    Args:
+        run: Folder of the run.
+        num_texts: Number of texts.
+        which: Checkpoint: "best", "latest" or a name such as "step-000100".
+        device: "auto" (CUDA when available), "cpu", "cuda" or "mps".
+        tokenizer: Tokenizer of the training data, or its path, for a run that does not store one.
+        **choice: Sampling options: max_tokens, temperature, top_k, top_p and seed.
+
+    Raises:
+        OptionError: An option is invalid, or the device is not available.
+        CheckpointError: The run or checkpoint does not exist, the model is not a VAE, or it was trained on vectors.
+
+    Examples:
+        ```python
+        gm.lm.sample_texts("run", 4, temperature=0.8, seed=0)
+        ```
+    """
     num_texts = _renamed_num(num_texts, choice)
     check_option_names("sample_texts", choice, Choice.__annotations__)
     return texts_from_prior(
@@ -63,7 +77,25 @@ def reconstruct_texts(
     tokenizer: AnyTokenizer | None = None,
     **choice: Unpack[Choice],
 ) -> list[str]:
-    """What the VAE in the folder `run` makes of the latent of each text: the mean of its posterior."""
+    """Return each text encoded and decoded again by a trained VAE. The latent is the mean of the posterior.
+
+    Args:
+        run: Folder of the run.
+        texts: Texts to reconstruct.
+        which: Checkpoint: "best", "latest" or a name such as "step-000100".
+        device: "auto" (CUDA when available), "cpu", "cuda" or "mps".
+        tokenizer: Tokenizer of the training data, or its path, for a run that does not store one.
+        **choice: Sampling options: max_tokens, temperature, top_k, top_p and seed.
+
+    Raises:
+        OptionError: An option is invalid, or the device is not available.
+        CheckpointError: The run or checkpoint does not exist, the model is not a VAE, or it was trained on vectors.
+
+    Examples:
+        ```python
+        gm.lm.reconstruct_texts("run", ["Once upon a time there was a cat."])
+        ```
+    """
     check_option_names("reconstruct_texts", choice, Choice.__annotations__)
     return reconstructed(*load_vae(run, which=which, device=device, tokenizer=tokenizer), texts, **choice)
 
@@ -80,7 +112,29 @@ def interpolate_texts(
     tokenizer: AnyTokenizer | None = None,
     **choice: Unpack[Choice],
 ) -> list[str]:
-    """`num_texts` texts on the way from `a` to `b`, the reconstructions of the two at its ends."""
+    """Return `num_texts` texts decoded from latents interpolated between `a` and `b`.
+
+    The first and last text are the reconstructions of `a` and `b`.
+
+    Args:
+        run: Folder of the run.
+        a: First text.
+        b: Last text.
+        num_texts: Number of texts, including both ends.
+        which: Checkpoint: "best", "latest" or a name such as "step-000100".
+        device: "auto" (CUDA when available), "cpu", "cuda" or "mps".
+        tokenizer: Tokenizer of the training data, or its path, for a run that does not store one.
+        **choice: Sampling options: max_tokens, temperature, top_k, top_p and seed.
+
+    Raises:
+        OptionError: An option is invalid, or the device is not available.
+        CheckpointError: The run or checkpoint does not exist, the model is not a VAE, or it was trained on vectors.
+
+    Examples:
+        ```python
+        gm.lm.interpolate_texts("run", "The cat sat down.", "The dog ran away.", 5)
+        ```
+    """
     num_texts = _renamed_num(num_texts, choice)
     check_option_names("interpolate_texts", choice, Choice.__annotations__)
     return between(*load_vae(run, which=which, device=device, tokenizer=tokenizer), a, b, num_texts=num_texts, **choice)
@@ -94,16 +148,33 @@ def encode_texts(
     device: str = "auto",
     tokenizer: AnyTokenizer | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(mu, logvar) of the posterior of each text, N x Z each, in main memory."""
+    """Return (mu, logvar) of the posterior of each text, as CPU tensors of shape (texts, latent dimensions).
+
+    Args:
+        run: Folder of the run.
+        texts: Texts to encode.
+        which: Checkpoint: "best", "latest" or a name such as "step-000100".
+        device: "auto" (CUDA when available), "cpu", "cuda" or "mps".
+        tokenizer: Tokenizer of the training data, or its path, for a run that does not store one.
+
+    Raises:
+        OptionError: An option is invalid, or the device is not available.
+        CheckpointError: The run or checkpoint does not exist, the model is not a VAE, or it was trained on vectors.
+
+    Examples:
+        ```python
+        mu, logvar = gm.lm.encode_texts("run", ["Once upon a time there was a cat."])
+        ```
+    """
     return encoded(*load_vae(run, which=which, device=device, tokenizer=tokenizer), texts)
 
 
 def _renamed_num(num_texts: int, choice: Choice) -> int:
-    """`num_texts`, or what was passed under its old name among the options, which is taken out of them."""
+    """Return `num_texts`, or the value of its old name `num`, which is removed from the options."""
     options = cast(dict[str, Any], choice)
     if "num" not in options:
         return num_texts
-    warn_user("num= is now called num_texts=.", DeprecationWarning)
+    warn_user("num= is deprecated. Pass num_texts= instead.", DeprecationWarning)
     return cast(int, options.pop("num"))
 
 
@@ -114,16 +185,27 @@ def load_vae(
     device: str = "auto",
     tokenizer: AnyTokenizer | None = None,
 ) -> tuple[SequenceVAE, Tokenizer]:
-    """(model, tokenizer) of the folder of a VAE's run, the model in evaluation mode on `device`.
+    """Return the VAE of a run, in evaluation mode on `device`, and its tokenizer.
 
-    tokenizer: the tokenizer that made the training data, or its path, for a run that does not hold one.
+    Args:
+        run: Folder of the run.
+        which: Checkpoint: "best", "latest" or a name such as "step-000100".
+        device: "auto" (CUDA when available), "cpu", "cuda" or "mps".
+        tokenizer: Tokenizer of the training data, or its path, for a run that does not store one.
 
-    `CheckpointError` where there is no run or checkpoint, the model is not a VAE, or it has nothing to do with text.
+    Raises:
+        OptionError: An option is invalid, or the device is not available.
+        CheckpointError: The run or checkpoint does not exist, the model is not a VAE, or it was trained on vectors.
+
+    Examples:
+        ```python
+        model, tokenizer = gm.lm.load_vae("run")
+        ```
     """
     model, tokenizer = load_for_generation(run, which=which, device=device, tokenizer=tokenizer)
     if not isinstance(model, SequenceVAE):
         raise CheckpointError(
-            f"{run}: its model is a {type(model).__name__}, which has no latents. Call gm.lm.generate, or train "
+            f"{run}: the model is a {type(model).__name__}, which has no latents. Call gm.lm.generate, or train "
             f"with model='vae'."
         )
     return model, tokenizer

@@ -2,25 +2,25 @@
 
 | module | files |
 |---|---|
-| `layout.py` | what a layout says of itself: `Layout` |
-| `gristmill.py` | our own, read by `Shards` |
-| `nanogpt.py`, `llmc.py`, `megatron.py`, `datatrove.py` | those of the trainers of these names |
+| `layout.py` | `Layout`: the interface of a layout |
+| `gristmill.py` | Gristmill's format, read by `Shards` |
+| `nanogpt.py`, `llmc.py`, `megatron.py`, `datatrove.py` | the formats of these programs |
 | `npy.py`, `parquet.py` | NumPy and Parquet |
 
-A layout is a module with one subclass of `Layout`: what its files are called, which ids they hold, and what stands in
-them beside the tokens. Adding one is the module, a line in `LAYOUTS`, and a test parameter in
-tests/shards/test_layouts.py with a reader of its own:
+A layout is a module with one subclass of `Layout`: the names of its files, the type of the ids, and any header or
+index. To add one, write the module, and add a line to `LAYOUTS` and a test parameter with an independent reader in
+tests/shards/test_layouts.py:
 
     class MyLayout(Layout):
         name = "mine"                                        raw tokens after four bytes
-        header_bytes = 4                                     where the tokens begin; the writer leaves room
+        header_bytes = 4                                     position of the tokens; the writer leaves room
 
         def token_file(self, name, split, number): …         "train-00000.mine"
-        def header(self, num_tokens, dtype): …               these four bytes, once the shard is complete
+        def header(self, num_tokens, dtype): …               these four bytes, when the shard is complete
 
-An index beside the tokens is `index_file` and `write_index` (with `read_ends`, so that `gristmill verify` can check
-it); a file in which the tokens do not lie as they are `converts` and has `write_tokens` and `read_rows`. A layout of
-other programs has `find_files`, by which `Shards` recognizes folders that have no manifest.
+An index beside the tokens needs `index_file` and `write_index` (and `read_ends`, so that `gristmill verify` can check
+it). A file that does not contain the plain tokens `converts`, and has `write_tokens` and `read_rows`. A layout of other
+programs has `find_files`, by which `Shards` recognizes folders without a manifest.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ LAYOUTS: dict[str, Layout] = {
 
 
 def layout_of(name: str, options: Mapping[str, Any]) -> Layout:
-    """The layout of shards whose manifest has this name for it and these options."""
+    """Return the layout with the name and options of a manifest."""
     layout, column = LAYOUTS[name], options.get("tokens_column")
-    # Anything may stand among the options of a forged manifest.
+    # The options of a forged manifest may have any value.
     return layout.with_tokens_column(column) if isinstance(column, str) and layout.converts else layout
 
 
 def recognize(folder: Path) -> tuple[Layout, list[FoundFile]] | None:
-    """The layout of the token files in a folder without a manifest, and those files in order; None where there is none.
+    """Return the layout of the token files in a folder without a manifest, and the files in order; None if unknown.
 
-    nanoGPT's files have no mark of their own, so that layout is asked last.
+    nanoGPT's files have no magic number, so that layout is tried last.
     """
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and not entry.name.startswith("."))
     for layout in sorted(LAYOUTS.values(), key=lambda layout: layout.name == NanogptLayout.name):
@@ -72,7 +72,7 @@ def recognize(folder: Path) -> tuple[Layout, list[FoundFile]] | None:
 
 
 def check_layout(layout: Any) -> Layout:
-    """The layout of this name; `OptionError` if there is none.
+    """Return the layout with this name; raise `OptionError` if there is no such layout.
 
     >>> check_layout("llmc").token_file("tales", "train", 0)
     'tales_train_000001.bin'

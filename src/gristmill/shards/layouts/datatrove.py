@@ -1,7 +1,7 @@
 """datatrove: `train-00000.ds`, raw tokens, and `train-00000.ds.index`, the document ends as uint64; whole documents.
 
 `DatatroveFolderDataset(folder)` reads every `*.ds` of a folder, so validation files have another ending: `.ds-val`.
-A foreign file is recognized by its ending, and how wide its tokens are by its index or, without one, by its
+A foreign file is recognized by its ending. The width of its tokens comes from its index or, without one, from its
 `.ds.metadata`.
 """
 
@@ -21,7 +21,7 @@ METADATA_BYTES = 4096
 
 
 class DatatroveLayout(Layout):
-    """Raw tokens, and the document ends beside them, which are int64 and uint64 alike."""
+    """Raw tokens, and the document ends beside them, whose bytes are the same as int64 and uint64."""
 
     name = "datatrove"
     splits_documents = False
@@ -35,7 +35,7 @@ class DatatroveLayout(Layout):
         return f"{self.token_file(name, split, number)}.index"
 
     def find_files(self, folder: Path, names: Sequence[str]) -> list[FoundFile]:
-        """The files that end in `.ds`."""
+        """Return the files that end in `.ds`."""
         return [_found(folder / name, names) for name in names if name.endswith(tuple(ENDINGS.values()))]
 
 
@@ -51,8 +51,8 @@ def _found(path: Path, names: Sequence[str]) -> FoundFile:
         if not rest and num_bytes == last * dtype.itemsize:
             return FoundFile(path.name, last, dtype, index, num_documents)
     raise ShardsFormatError(
-        f"{path}: its index counts {last:,} tokens, which take 2 or 4 bytes each, and it has {num_bytes:,} bytes. "
-        f"Copy both again if one was cut short."
+        f"{path}: its index counts {last:,} tokens of 2 or 4 bytes, but its size is {num_bytes:,} bytes. Copy both "
+        f"again if one is truncated."
     )
 
 
@@ -65,12 +65,12 @@ def _last_end(index: Path) -> int:
 def _num_tokens(path: Path, dtype: np.dtype[Any]) -> int:
     num_tokens, rest = divmod(path.stat().st_size, dtype.itemsize)
     if rest:
-        raise ShardsFormatError(f"{path}: its size is no multiple of {dtype.itemsize} bytes. Copy it again.")
+        raise ShardsFormatError(f"{path}: its size is not a multiple of {dtype.itemsize} bytes. Copy it again.")
     return num_tokens
 
 
 def _dtype_of_metadata(path: Path, names: Sequence[str]) -> np.dtype[Any]:
-    """The first line of the metadata is `TOKENIZER|BYTES`, BYTES being those of a token."""
+    """Return the type of the tokens. The first line of the metadata is `TOKENIZER|BYTES`, with the bytes per token."""
     name = f"{path.name}.metadata"
     if name in names:
         first = read_head(path.parent / name, METADATA_BYTES).partition(b"\n")[0]
@@ -78,6 +78,6 @@ def _dtype_of_metadata(path: Path, names: Sequence[str]) -> np.dtype[Any]:
         if width in (b"2", b"4"):
             return UINT16 if width == b"2" else UINT32
     raise ShardsFormatError(
-        f"{path}: it has neither {path.name}.index nor {path.name}.metadata, which say whether a token takes 2 or 4 "
+        f"{path}: neither {path.name}.index nor {path.name}.metadata exists to state whether a token takes 2 or 4 "
         f"bytes. Put one of them beside it."
     )

@@ -1,8 +1,8 @@
-"""gristmill: `shard-00000.bin`, raw tokens, and `shard-00000.idx`, the document ends in it; what `Shards` reads.
+"""gristmill: `shard-00000.bin`, raw tokens, and `shard-00000.idx`, its document ends; the format of `Shards`.
 
-Every shard but the last of a split has exactly as many tokens as was asked for, so token number i is found by a
-division. A document may lie across shards; the index of the shard in which it ends has its end, in tokens from the
-beginning of that shard.
+Every shard except the last of a split has exactly `shard_tokens` tokens, so token number i is found by a division. A
+document may span shards; the index of the shard in which it ends has its end, in tokens from the beginning of that
+shard.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class GristmillLayout(Layout):
     any_width = True
 
     def token_file(self, name: str, split: str, number: int) -> str:
-        """`shard-00000.bin`; of the validation split `val-00000.bin`."""
+        """`shard-00000.bin`; for the validation split `val-00000.bin`."""
         return f"{_stem(split)}-{number:05}.bin"
 
     def index_file(self, name: str, split: str, number: int) -> str:

@@ -1,8 +1,8 @@
 """llm.c and modded-nanogpt: `NAME_train_000001.bin`, a header of 256 int32 and the tokens.
 
-Header: magic, version, number of tokens, zeros. uint16 are magic 20240520 and version 1; larger vocabularies have
-uint32, magic 20240801 and version 7. The end-of-text id stands *before* each document. A foreign file is recognized by
-the magic.
+Header: magic, version, number of tokens, zeros. uint16 tokens have magic 20240520 and version 1; larger vocabularies
+have uint32 tokens, magic 20240801 and version 7. The end-of-text id comes *before* each document. A foreign file is
+recognized by the magic.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class LlmcLayout(Layout):
         return fields.tobytes()
 
     def find_files(self, folder: Path, names: Sequence[str]) -> list[FoundFile]:
-        """The `.bin` files that begin with one of the two magic numbers."""
+        """Return the `.bin` files that begin with one of the two magic numbers."""
         found = [_found(folder / name) for name in names if name.endswith(".bin")]
         return [file for file in found if file is not None]
 
 
 def _plain(name: str) -> str:
-    """`name` as the beginning of a file name: not hidden, not too long, without characters that mean something."""
+    """Return `name` as the start of a file name: not hidden, not too long, without special characters."""
     return re.sub(r"[^\w.-]", "_", name).lstrip(".")[:50] or "tokens"
 
 
@@ -59,22 +59,22 @@ def _found(path: Path) -> FoundFile | None:
         return None
     if len(head) < LlmcLayout.header_bytes:
         raise ShardsFormatError(
-            f"{path}: it begins as a file of llm.c, whose header has {LlmcLayout.header_bytes:,} bytes, and it has "
-            f"{len(head):,}. Copy it again if it was cut short."
+            f"{path}: the llm.c header has {LlmcLayout.header_bytes:,} bytes, but this file has {len(head):,}. Copy "
+            f"it again if it is truncated."
         )
     _, version, num_tokens = np.frombuffer(head, INT32, 3).tolist()
     if version != versions[magic]:
         raise ShardsFormatError(
-            f"{path}: it begins as a file of llm.c of version {version} with the magic number {magic}, and Gristmill "
-            f"reads version {versions[magic]} of these."
+            f"{path}: version {version} of the llm.c format with magic number {magic} is not supported; Gristmill "
+            f"reads version {versions[magic]}. Encode again, or convert the file."
         )
     for dtype in (UINT16, UINT32):
         if (magic, version) == MAGIC[dtype.itemsize]:
             expected = len(head) + num_tokens * dtype.itemsize
             if num_tokens < 0 or path.stat().st_size != expected:
                 raise ShardsFormatError(
-                    f"{path}: its header counts {num_tokens:,} {dtype.name} tokens, which take {expected:,} bytes, and "
-                    f"it has {path.stat().st_size:,}. Copy it again if it was cut short."
+                    f"{path}: its header counts {num_tokens:,} {dtype.name} tokens, which take {expected:,} bytes, but "
+                    f"its size is {path.stat().st_size:,}. Copy it again if it is truncated."
                 )
             return FoundFile(path.name, num_tokens, dtype)
     return None

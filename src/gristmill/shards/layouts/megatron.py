@@ -3,7 +3,7 @@ r"""Megatron-LM: `train.bin`, raw tokens, and `train.idx`, the index of its `Ind
     b"MMIDIDX\0\0" · u64 1 · u8 dtype code · u64 sequences · u64 document indices
     int32 length[sequences] · int64 byte pointer[sequences] · int64 document index[documents + 1]
 
-A document, its end-of-text id included, is one sequence, so the document indices are 0, 1, 2, …. Other programs may
+A document, including its end-of-text id, is one sequence, so the document indices are 0, 1, 2, …. Other programs may
 write several sequences per document; `document_ends` reads these too. A foreign file is recognized by its index.
 """
 
@@ -34,20 +34,20 @@ from gristmill.shards.maps import map_array
 MAGIC = b"MMIDIDX\0\0"
 HEADER = struct.Struct("<9sQBQQ")
 CODES = {UINT16: 8, INT32: 4}
-DTYPES = {1: "<u1", 4: "<i4", 5: "<i8", 8: "<u2"}  # of ids; 2 and 3 hold too few, 6 and 7 are floats
-# Megatron itself leaves this margin below 2^16.
+DTYPES = {1: "<u1", 4: "<i4", 5: "<i8", 8: "<u2"}  # of ids; 2 and 3 are too narrow, 6 and 7 are floats
+# The same margin below 2^16 as in Megatron.
 NUM_UINT16 = 65_500
 MAX_LENGTH = 2**31 - 1
 
 
 class MegatronLayout(Layout):
-    """Raw tokens, one file a split, and Megatron's index."""
+    """Raw tokens, one file per split, and Megatron's index."""
 
     name = "megatron"
     shard_tokens = None
 
     def dtype(self, vocab_size: int) -> np.dtype[Any]:
-        """uint16 below a vocabulary of 65,500, otherwise int32: there is no code for uint32."""
+        """Return uint16 for a vocabulary below 65,500, otherwise int32: Megatron has no code for uint32."""
         return UINT16 if vocab_size < NUM_UINT16 else INT32
 
     def token_file(self, name: str, split: str, number: int) -> str:
@@ -77,14 +77,14 @@ class MegatronLayout(Layout):
             file.write(np.arange(first, min(first + CHUNK_ITEMS, part.num_documents + 1), dtype=INT64).data)
 
     def index_bytes(self, num_documents: int) -> int:
-        """A header, a length, a pointer and an index for each document, and one index more."""
+        """Return the size of a header, a length, a pointer and an index per document, and one more index."""
         return HEADER.size + 12 * num_documents + 8 * (num_documents + 1)
 
     def read_ends(self, path: Path, num_documents: int, dtype: np.dtype[Any]) -> Iterator[NDArray[np.int64]]:
-        """The sums of the lengths, once the header, the pointers and the document indices agree with them."""
+        """Yield the cumulative lengths; raise if the header, the pointers or the document indices contradict them."""
         data = map_array(path, np.dtype("u1"), self.index_bytes(num_documents))
         if data[: HEADER.size].tobytes() != _header(num_documents, dtype):
-            raise ShardsFormatError("its header is not that of the dtype and the number of documents in the manifest.")
+            raise ShardsFormatError("its header does not match the dtype and the number of documents in the manifest.")
         lengths, pointers, indices = _sections(data, num_documents, num_documents)
         begin = 0
         for first in range(0, num_documents, CHUNK_ITEMS):
@@ -101,24 +101,24 @@ class MegatronLayout(Layout):
             raise ShardsFormatError(f"its last document index is {indices[-1]}, not {num_documents}.")
 
     def document_ends(self, path: Path, num_documents: int) -> NDArray[np.int64]:
-        """The sums of the lengths of all sequences up to the last one of each document."""
+        """Return the cumulative lengths of all sequences up to the last one of each document."""
         data = map_array(path, np.dtype("u1"), path.stat().st_size)
         _, num_sequences, _ = _fields(path)
         lengths, _, indices = _sections(data, num_sequences, num_documents)
         sums = np.concatenate([[0], np.cumsum(lengths, dtype=INT64)])
         if indices[0] != 0 or indices[-1] != num_sequences or (np.diff(indices) < 0).any():
-            raise ShardsFormatError(f"{path}: its document indices do not lead from 0 to {num_sequences:,}. {COPY}")
+            raise ShardsFormatError(f"{path}: its document indices do not increase from 0 to {num_sequences:,}. {COPY}")
         ends: NDArray[np.int64] = sums[indices[1:]]
         return ends
 
     def find_files(self, folder: Path, names: Sequence[str]) -> list[FoundFile]:
-        """The pairs `X.bin` and `X.idx` whose index begins as Megatron's does."""
+        """Return the pairs `X.bin` and `X.idx` whose index has Megatron's magic."""
         there = set(names)
         indexes = [name for name in names if name.endswith(".idx") and f"{name[:-4]}.bin" in there]
         return [_found(folder / name) for name in indexes if read_head(folder / name, len(MAGIC)) == MAGIC]
 
 
-COPY = "Copy it again if it was cut short."
+COPY = "Copy it again if it is truncated."
 
 
 def _found(index: Path) -> FoundFile:
@@ -128,36 +128,36 @@ def _found(index: Path) -> FoundFile:
     lengths, pointers, _ = _sections(data, num_sequences, num_documents)
     if num_sequences and int(lengths.min()) < 0:
         raise ShardsFormatError(
-            f"{index}: sequence {int(lengths.argmin()):,} has the length {int(lengths.min()):,}, and no length is "
-            f"negative: the index is damaged. Copy it again, or make it again."
+            f"{index}: sequence {int(lengths.argmin()):,} has the negative length {int(lengths.min()):,}: the index "
+            f"is damaged. Copy it again, or make it again."
         )
     num_tokens = int(lengths.sum(dtype=INT64))
     if path.stat().st_size != num_tokens * dtype.itemsize:
         raise ShardsFormatError(
             f"{path}: its index counts {num_tokens:,} {dtype.name} tokens, which take {num_tokens * dtype.itemsize:,} "
-            f"bytes, and it has {path.stat().st_size:,}. {COPY}"
+            f"bytes, but its size is {path.stat().st_size:,}. {COPY}"
         )
     if num_sequences and int(pointers[-1]) + int(lengths[-1]) * dtype.itemsize != num_tokens * dtype.itemsize:
-        raise ShardsFormatError(f"{index}: its sequences do not lie one after the other, and so they cannot be read.")
+        raise ShardsFormatError(f"{index}: its sequences are not contiguous, which Gristmill cannot read.")
     return FoundFile(path.name, num_tokens, dtype, index.name, num_documents)
 
 
 def _fields(index: Path) -> tuple[np.dtype[Any], int, int]:
-    """(dtype, number of sequences, number of documents) that the header of an index states, once its size fits."""
+    """Return (dtype, number of sequences, number of documents) in the header of an index; raise if its size differs."""
     head = read_head(index, HEADER.size)
     if len(head) < HEADER.size:
-        raise ShardsFormatError(f"{index}: an index of Megatron has at least {HEADER.size} bytes. {COPY}")
+        raise ShardsFormatError(f"{index}: a Megatron index has at least {HEADER.size} bytes. {COPY}")
     _, version, code, num_sequences, num_indices = HEADER.unpack(head)
     if version != 1 or code not in DTYPES:
         raise ShardsFormatError(
-            f"{index}: it is an index of version {version} with the dtype code {code}, and Gristmill reads version 1 "
-            f"with the codes {', '.join(map(str, DTYPES))}."
+            f"{index}: version {version} with dtype code {code} is not supported; Gristmill reads version 1 with the "
+            f"codes {', '.join(map(str, DTYPES))}."
         )
     expected = HEADER.size + 12 * num_sequences + 8 * num_indices
     if num_indices < 1 or index.stat().st_size != expected:
         raise ShardsFormatError(
             f"{index}: its header counts {num_sequences:,} sequences and {num_indices:,} document indices, which take "
-            f"{expected:,} bytes, and it has {index.stat().st_size:,}. {COPY}"
+            f"{expected:,} bytes, but its size is {index.stat().st_size:,}. {COPY}"
         )
     return np.dtype(DTYPES[code]), num_sequences, num_indices - 1
 
@@ -177,7 +177,7 @@ def _sections(data: NDArray[np.uint8], num_sequences: int, num_documents: int) -
 
 
 def _stretches(chunks: Iterator[NDArray[np.int64]]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Where documents begin and end: each begins where the one before ends."""
+    """Yield the begins and ends of documents: each begins where the previous one ends."""
     last = np.zeros(1, INT64)
     for ends in chunks:
         yield np.concatenate([last, ends[:-1]]), ends

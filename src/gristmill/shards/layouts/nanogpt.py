@@ -1,11 +1,11 @@
-"""nanoGPT: `train.bin` and `val.bin`, raw uint16 and nothing else, and `meta.pkl`, which states the vocabulary.
+"""nanoGPT: `train.bin` and `val.bin`, raw uint16 without a header, and `meta.pkl`, which describes the vocabulary.
 
 Without `meta.pkl` nanoGPT assumes the 50,304 ids of padded GPT-2: `train.py` would make a model of another size, and
 `sample.py` would decode its ids with GPT-2's tokenizer. `meta.pkl` is a pickle, which Gristmill writes and never reads:
 a dict of `vocab_size`, `itos` (the text of each id) and `stoi` (the id of each character that is a token).
 
-Nothing in these files says what they are, so a foreign folder is recognized by their names alone, once no other layout
-claims it (`LAYOUTS` asks this one last).
+These files have no magic number, so a foreign folder is recognized only by their names, after all other layouts
+(`recognize` tries this one last).
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ META_FILE = "meta.pkl"
 
 
 class NanogptLayout(Layout):
-    """Raw uint16, one file a split."""
+    """Raw uint16, one file per split."""
 
     name = "nanogpt"
     shard_tokens = None
     extra_names = (META_FILE,)
 
     def dtype(self, vocab_size: int) -> np.dtype[Any]:
-        """uint16: the file does not say what it holds, and its readers take nothing else."""
+        """Return uint16: the file does not record a type, and its readers expect uint16."""
         if vocab_size > NUM_UINT16:
             raise OptionError(
-                f"the format 'nanogpt' holds ids up to 65535 (uint16), and the vocabulary has {vocab_size:,}. "
-                f"Pass format='gristmill', 'llmc' or 'megatron', which hold larger ones."
+                f"the format 'nanogpt' has ids up to 65535 (uint16), but the vocabulary has {vocab_size:,} ids. "
+                f"Pass format='gristmill', 'llmc' or 'megatron', which allow larger vocabularies."
             )
         return UINT16
 
@@ -45,7 +45,7 @@ class NanogptLayout(Layout):
         return f"{split}.bin"
 
     def extra_file(self, name: str, vocab: Mapping[int, bytes], vocab_size: int) -> bytes:
-        """The pickle of {"vocab_size": int, "itos": {id: text}, "stoi": {character: id}}."""
+        """Return the pickle of {"vocab_size": int, "itos": {id: text}, "stoi": {character: id}}."""
         itos = {id: token.decode("utf-8", "replace") for id, token in vocab.items()}
         stoi: dict[str, int] = {}
         for id, text in itos.items():
@@ -54,7 +54,7 @@ class NanogptLayout(Layout):
         return b"\x80\x02" + _pickled({"vocab_size": vocab_size, "itos": itos, "stoi": stoi}) + b"."
 
     def find_files(self, folder: Path, names: Sequence[str]) -> list[FoundFile]:
-        """`train.bin` and `val.bin`."""
+        """Return `train.bin` and `val.bin`, if they exist."""
         return [_found(folder / name) for name in ("train.bin", "val.bin") if name in names]
 
 
@@ -62,16 +62,16 @@ def _found(path: Path) -> FoundFile:
     num_tokens, rest = divmod(path.stat().st_size, UINT16.itemsize)
     if rest:
         raise ShardsFormatError(
-            f"{path}: it is taken for a file of nanoGPT, which holds two bytes per token, and has an odd number of "
-            f"bytes. Copy it again if it was cut short."
+            f"{path}: nanoGPT files have two bytes per token, but this file has an odd number of bytes. Copy it again "
+            f"if it is truncated."
         )
     return FoundFile(path.name, num_tokens, UINT16)
 
 
 def _pickled(value: int | str | Mapping[Any, Any]) -> bytes:
-    """The opcodes of pickle protocol 2 for a dict of plain values.
+    """Return the opcodes of pickle protocol 2 for a dict of plain values.
 
-    Not `pickle.dumps`: its bytes depend on which of the strings are the same object, and files must not differ.
+    Not `pickle.dumps`: its bytes depend on which strings are the same object, and files must not differ.
     """
     if isinstance(value, int):
         return b"J" + struct.pack("<i", value)

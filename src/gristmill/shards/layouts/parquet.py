@@ -1,6 +1,6 @@
-"""Parquet: `train-00000.parquet`, one row a document, a column of lists of uint16 or uint32.
+"""Parquet: `train-00000.parquet`, one row per document, a column of lists of uint16 or uint32.
 
-The column is called `tokens` unless `tokens_column` names it; `input_ids` is what Hugging Face's trainers look for.
+The column is called `tokens` unless `tokens_column` names it. Hugging Face's trainers expect `input_ids`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from gristmill.shards.layouts.layout import Layout, Part, read_chunks
 from gristmill.shards.maps import map_array
 
 COLUMN = "tokens"
-# A reader holds a row group in memory, and so does the writer. A document is never cut: a longer one has its own.
+# Readers and the writer hold a row group in memory. A document is never cut: a longer one gets its own group.
 GROUP_TOKENS = 1 << 20
 GROUP_DOCUMENTS = 1 << 16
 MAX_LENGTH = 2**31 - 1  # offsets of an Arrow list are int32
 
 
 class ParquetLayout(Layout):
-    """One row a document, zstd, page checksums."""
+    """One row per document, zstd, page checksums."""
 
     name = "parquet"
     any_width = True
@@ -37,11 +37,11 @@ class ParquetLayout(Layout):
         self._column = column
 
     def with_tokens_column(self, column: str) -> ParquetLayout:
-        """The same with another name for the column."""
+        """Return the same layout with another column name."""
         return ParquetLayout(column)
 
     def dtype(self, vocab_size: int) -> np.dtype[Any]:
-        """uint16 or uint32, once it is known that there is a library to write them with."""
+        """Return uint16 or uint32; raise if pyarrow is not installed."""
         _pyarrow()
         return super().dtype(vocab_size)
 
@@ -54,8 +54,8 @@ class ParquetLayout(Layout):
         pa, pq = _pyarrow()
         tokens = map_array(part.tokens, part.dtype, part.num_tokens)
         schema = pa.schema([(self._column, pa.list_(pa.from_numpy_dtype(part.dtype)))])
-        # Ids have no order worth a dictionary or statistics: without them the file is a third smaller and any reader,
-        # however old, takes it.
+        # Ids have no order that makes a dictionary or statistics useful: without them the file is a third smaller, and
+        # even old readers can read it.
         with pq.ParquetWriter(
             file, schema, compression="zstd", use_dictionary=False, write_statistics=False, write_page_checksum=True
         ) as writer:
@@ -65,11 +65,11 @@ class ParquetLayout(Layout):
                 writer.write_batch(pa.record_batch([rows], schema=schema))
 
     def open_tokens(self, path: Path, num_tokens: int, dtype: np.dtype[Any]) -> None:
-        """None: the tokens are compressed."""
+        """Return None: the tokens are compressed."""
         return None
 
     def read_rows(self, path: Path) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
-        """The tokens and document lengths of one row group after the other."""
+        """Yield the tokens and document lengths, one row group at a time."""
         _, pq = _pyarrow()
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             for group in range(file.num_row_groups):
@@ -79,12 +79,12 @@ class ParquetLayout(Layout):
                     yield rows.values.to_numpy()[offsets[0] : offsets[-1]], np.diff(offsets)
 
     def how_to_read(self, path: str, dtype: np.dtype[Any]) -> str:
-        """`pyarrow.parquet`."""
+        """Return a call of `pyarrow.parquet`."""
         return f'pyarrow.parquet.read_table({path!r})["{self._column}"]'
 
 
 def _row_groups(ends: Path) -> Iterator[NDArray[np.int64]]:
-    """The places of a row group's documents: document i lies from offset i to i + 1, in tokens of the part."""
+    """Yield the offsets of each row group: document i ranges from offset i to i + 1, in tokens of the part."""
     begin = 0
     for chunk in read_chunks(ends):
         first = 0
@@ -94,7 +94,7 @@ def _row_groups(ends: Path) -> Iterator[NDArray[np.int64]]:
             offsets = np.concatenate([[begin], chunk[first:last]])
             if offsets[-1] - begin > MAX_LENGTH:
                 raise CorpusError(
-                    f"a document has {offsets[-1] - begin:,} tokens, and a list of the format 'parquet' holds at most "
+                    f"a document has {offsets[-1] - begin:,} tokens, but a list of the format 'parquet' has at most "
                     f"{MAX_LENGTH:,}. Cut the document, or pass format='gristmill'."
                 )
             yield offsets

@@ -1,24 +1,24 @@
-"""formats: files that hold a tokenizer.
+"""formats: the file formats of tokenizers.
 
 A format is a module with
 
-    OPTIONS                              the names of the options that `files` takes
-    recognizes(path, head) -> bool       whether a file with this name and these first bytes looks like one
-    read(path, given) -> parts           what it holds; `given` is what the caller says of it
-    files(parts, path, **options)        the bytes to write, by their paths, the main file last
+    OPTIONS                              names of the options of `files`
+    recognizes(path, head) -> bool       whether a file with this name and these first bytes may have this format
+    read(path, given) -> parts           the tokenizer; `given` has the pattern and special tokens from the caller
+    files(parts, path, **options)        the bytes to write, by path, the main file last
 
 | module | file |
 |---|---|
-| `gristmill_json.py` | our own |
+| `gristmill_json.py` | Gristmill's own format |
 | `huggingface.py` | `tokenizer.json` of Hugging Face; in a folder with `tokenizer_config.json` |
 | `gpt2.py` | `vocab.json` and `merges.txt` of GPT-2 |
 | `tiktoken.py` | `.tiktoken` |
 | `minbpe.py` | `.model` of minbpe |
-| `gguf.py` | llama.cpp; written, not read |
-| `pre_tokenizer.py` | the pattern in such a `tokenizer.json` |
-| `content.py`, `given.py`, `byte_alphabet.py`, `tokenizer_config.py` | what they share |
+| `gguf.py` | GGUF of llama.cpp; write only |
+| `pre_tokenizer.py` | the pattern in a `tokenizer.json` |
+| `content.py`, `given.py`, `byte_alphabet.py`, `tokenizer_config.py` | shared code |
 
-Adding one is the module, a line in `FORMATS`, a test file, and the rows that ARCHITECTURE.md names.
+To add a format, add the module, a line in `FORMATS`, a test file, and the rows that ARCHITECTURE.md names.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from gristmill.tokenizer.parts import TokenizerParts
 
 __all__ = ["FORMATS", "TokenizerParts", "read_tokenizer", "write_tokenizer"]
 
-# In the order in which a file is held against them.
+# In the order in which they are tried on a file.
 FORMATS: dict[str, ModuleType] = {
     "gristmill": gristmill_json,
     "minbpe": minbpe,
@@ -51,10 +51,10 @@ FORMATS: dict[str, ModuleType] = {
     "tiktoken": tiktoken,
 }
 
-READ = [name for name in FORMATS if name != "gguf"]  # which is only written
+READ = [name for name in FORMATS if name != "gguf"]  # GGUF is write only
 
-# The files of a folder that may hold its tokenizer, by format, in the order in which they are looked for. The reader of
-# GPT-2's two files finds them itself.
+# The tokenizer files of a folder, by format, in the order in which they are tried. The reader of GPT-2's two files
+# finds them itself.
 IN_FOLDER: dict[str, tuple[str, ...]] = {
     "auto": ("tokenizer.json", "vocab.json", "encoder.json", "*.tiktoken", "*.tiktoken.gz", "*.model", "*.json"),
     "gristmill": ("tokenizer.json", "*.json"),
@@ -75,12 +75,12 @@ def read_tokenizer(
     tie_break: str | None = None,
     name: str | None = None,
 ) -> TokenizerParts:
-    """What the file or folder at `path` holds; `TokenizerFormatError`, naming it, when it is not a sound tokenizer.
+    """Return the tokenizer in the file or folder at `path`. Raises TokenizerFormatError if it is not valid.
 
-    pattern, special_tokens: what the format does not hold. Specials come with their ids, or as a list: then they have
-        those of the file, or the ones after the last. For a format that holds them they must be what the file says.
-    tie_break: the rule of a file that records none; another one than the file records is an `OptionError`.
-    name: what messages call the path; by default the path itself.
+    pattern, special_tokens: for formats that do not store them. Special tokens come with their ids, or as a list: then
+        they get the ids in the file, or the ids after the last one. For other formats they must agree with the file.
+    tie_break: rule of a file that does not record one. Raises OptionError if the file records another one.
+    name: name of the path in messages. Default: the path.
     """
     given = Given.from_options(pattern, special_tokens)
     if tie_break is not None:
@@ -88,7 +88,7 @@ def read_tokenizer(
     module = None if format == "auto" else FORMATS[_checked(format, ["auto", *READ])]
     source = checked_path(path, "path")
     name = os.fspath(path) if name is None else name
-    check_there(path)  # a missing file is FileNotFoundError, whatever the format
+    check_there(path)  # a missing file raises FileNotFoundError for every format
     try:
         if format in IN_FOLDER and source.is_dir():
             source = _find_in_folder(source, format)
@@ -113,11 +113,12 @@ def write_tokenizer(
     overwrite: bool = True,
     **options: Any,
 ) -> list[Path]:
-    """Write `parts` to `path` and return the paths of what was written, each whole or not at all.
+    """Write `parts` to `path` and return the paths of the files written. Each file is written atomically.
 
-    What the format cannot hold is a `FormatWarning`; where it would give other ids, a `TokenizerFormatError`.
+    Warns with FormatWarning if the format cannot store part of the tokenizer. Raises TokenizerFormatError if the ids
+    would differ.
 
-    options: of some formats only: `bos_token` and `eos_token` for "huggingface" and "gguf"; `pad_token`,
+    options: options of the format: `bos_token` and `eos_token` for "huggingface" and "gguf"; `pad_token`,
         `model_max_length` and `legacy_merges` for "huggingface"; `pre` for "gguf".
     """
     module = FORMATS[_checked(format, FORMATS)]
@@ -132,12 +133,12 @@ def write_tokenizer(
         raise TokenizerFormatError(f"{os.fspath(path)}: {error}") from None
     for target in contents:
         if not overwrite and os.path.lexists(target):
-            message = "Is already there; choose another name or pass overwrite=True"
+            message = "Already exists; choose another name or pass overwrite=True"
             raise FileExistsError(errno.EEXIST, message, str(target))
     with contextlib.ExitStack() as undo:
         for target, data in contents.items():
             if target.parent == Path(path) and not target.parent.exists():
-                target.parent.mkdir()  # a format of several files: the path is their folder
+                target.parent.mkdir()  # the path of a format of several files is their folder
                 undo.callback(_remove_if_empty, target.parent)
             with publish(target, overwrite=overwrite) as file:
                 file.write(data)
@@ -145,17 +146,17 @@ def write_tokenizer(
 
 
 def _remove_if_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # there is something in it
+    with contextlib.suppress(OSError):  # the folder is not empty
         folder.rmdir()
 
 
 def _check_path(path: str | os.PathLike[str], *, may_be_folder: bool) -> None:
-    """Raise if `path` has no name, or is spelled as a folder's and must be a file's: pathlib would drop the slash."""
+    """Raise if `path` is empty, or ends in a slash where a file is needed. pathlib would drop the slash."""
     name = os.fspath(path)
     if not name:
-        raise OptionError("path is empty. Pass the name of what is to be written.")
+        raise OptionError("path='' is empty. Pass the name of the file or folder to write.")
     if not may_be_folder and (name.endswith((os.sep, os.altsep or os.sep)) or not Path(name).name):
-        raise IsADirectoryError(errno.EISDIR, "Is the name of a folder; pass that of a file", name)
+        raise IsADirectoryError(errno.EISDIR, "Is the name of a folder; pass the name of a file", name)
 
 
 def _checked(format: str, offered: Iterable[str]) -> str:
@@ -163,32 +164,32 @@ def _checked(format: str, offered: Iterable[str]) -> str:
 
 
 def _find_in_folder(folder: Path, format: str) -> Path:
-    """The file of a folder that holds its tokenizer; `TokenizerFormatError` if there is none, or no way to choose."""
+    """Return the tokenizer file of a folder. Raises TokenizerFormatError if there is no such file, or several."""
     for pattern in IN_FOLDER[format]:
         found = [path for path in sorted(folder.glob(pattern)) if "*" not in pattern or _may_be(path, format)]
         if len(found) > 1:
             raise TokenizerFormatError(
                 f"has {len(found)} files that may be tokenizers: {', '.join(path.name for path in found[:4])}"
-                f"{', …' * (len(found) > 4)}. Pass the path of one."
+                f"{', …' * (len(found) > 4)}. Pass the path of one of them."
             )
         if found:
             return found[0]
     if format != "auto":
-        raise TokenizerFormatError(f"has no file of the format {format!r} ({', '.join(IN_FOLDER[format])}).")
+        raise TokenizerFormatError(f"has no file of format {format!r} ({', '.join(IN_FOLDER[format])}).")
     raise TokenizerFormatError(
-        "has no tokenizer that can be read. It needs a tokenizer.json, vocab.json and merges.txt, .tiktoken, "
-        ".model of minbpe, or a file of Gristmill."
+        "the folder has no tokenizer file that Gristmill reads: tokenizer.json, vocab.json with merges.txt, "
+        "*.tiktoken, *.model of minbpe, or Gristmill's own format."
     )
 
 
 def _may_be(path: Path, format: str) -> bool:
-    """Whether a file looks like a tokenizer: most `.json` files of a model's folder, and many `.model`, are none."""
+    """Whether a file looks like a tokenizer. Most `.json` files in the folder of a model, and many `.model`, do not."""
     modules = FORMATS.values() if format == "auto" else [FORMATS[format]]
     if not path.is_file():
         return False
     with path.open("rb") as file:
         head = file.read(HEAD_BYTES)
-    # Of GPT-2's files only the name: any table of numbers, such as a config.json, has their content.
+    # GPT-2's files are recognized only by name, because any table of numbers, such as a config.json, looks like one.
     return any(module.recognizes(path, b"" if module is gpt2 else head) for module in modules)
 
 
@@ -198,5 +199,5 @@ def _recognized(path: Path) -> ModuleType:
         if module.recognizes(path, head):
             return module
     if head.lstrip().startswith((b"{", b"\xef\xbb\xbf{")) or not head:
-        return gristmill_json  # whose reader says what is missing
+        return gristmill_json  # its reader reports what is missing
     raise TokenizerFormatError("not a tokenizer file. Train one with train_tokenizer().")

@@ -1,6 +1,6 @@
-r"""The byte alphabet: how GPT-2, and after it Hugging Face and GGUF, write bytes as printable characters.
+r"""The byte alphabet in which GPT-2, Hugging Face and GGUF write bytes as printable characters.
 
-Bytes 33-126, 161-172 and 174-255 stand for themselves; the other 68 are U+0100 to U+0143, in order.
+Bytes 33-126, 161-172 and 174-255 are the characters with the same number. The other 68 are U+0100 to U+0143, in order.
 
 >>> spell(b" a\n"), unspell("Ġa")
 ('ĠaĊ', b' a')
@@ -21,12 +21,12 @@ _TO_CHARACTERS = {byte: character for byte, character in enumerate(CHARACTER_OF)
 
 
 def spell(token: bytes) -> str:
-    """The characters that stand for the bytes of a token."""
+    """Return the characters for the bytes of a token."""
     return token.decode("latin-1").translate(_TO_CHARACTERS)
 
 
 def unspell(text: str) -> bytes | None:
-    """The bytes that the characters stand for; None when one of them stands for none."""
+    """Return the bytes for the characters; None if a character is not in the alphabet."""
     try:
         return bytes([BYTE_OF[character] for character in text])
     except KeyError:
@@ -36,13 +36,13 @@ def unspell(text: str) -> bytes | None:
 def warn_of_decoding(specials: Iterable[str]) -> None:
     """Warn of special tokens that Hugging Face decodes to other text.
 
-    Its decoder takes a token for spelled bytes if every character is one of the alphabet, special or not.
+    Its decoder turns a token into bytes if all its characters are in the alphabet, even if the token is special.
     """
     changed = [special for special in specials if unspell(special) not in (None, special.encode())]
     if changed:
         shown = ", ".join(map(repr, changed[:4])) + ", …" * (len(changed) > 4)
         warn_user(
-            f"Hugging Face has the same ids for the special tokens {shown}, but decodes them to other text: all their "
-            f"characters also stand for bytes in its alphabet. Give them names in ASCII.",
+            f"Hugging Face gives the special tokens {shown} the same ids, but decodes them to other text: all their "
+            f"characters are also in its byte alphabet. Use ASCII names for them.",
             FormatWarning,
         )

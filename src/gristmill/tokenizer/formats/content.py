@@ -1,4 +1,4 @@
-"""The content of a tokenizer file: read with a bound, and parsed as JSON only while that is safe."""
+"""Read tokenizer files with a size limit, and parse JSON with a limit of items."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FILE_SUFFIXES = (".json", ".tiktoken", ".model", ".gguf", ".txt", ".bpe", ".gz"
 
 
 def checked_path(path: Any, argument: str) -> Path:
-    """The path that a caller passed as `argument`, there or not; an object or an empty name is an error."""
+    """Return the path passed as `argument`, which need not exist. Raises for another type or an empty name."""
     if not isinstance(path, str | os.PathLike):
         raise TypeError(
             f"{argument} is a {type(path).__name__}, not a path. Pass the path of a tokenizer. For an object of "
@@ -32,42 +32,42 @@ def checked_path(path: Any, argument: str) -> Path:
 
 
 def may_be_hub_name(name: str) -> bool:
-    """Whether this could be a name on the Hugging Face Hub: `name` or `owner/name`."""
+    """Whether `name` has the form of a name on the Hugging Face Hub: `name` or `owner/name`."""
     return _HUB_NAME.fullmatch(name) is not None
 
 
 def check_there(path: str | os.PathLike[str]) -> None:
-    """Raise the error of the operating system if there is nothing at `path`; a name on the Hub gets a hint."""
+    """Raise the error of the operating system if `path` does not exist, with a hint if it may be a name on the Hub."""
     try:
         Path(path).stat()
     except FileNotFoundError:
         name = os.fspath(path)
         if not may_be_hub_name(name) or name.endswith(_FILE_SUFFIXES):
             raise
-        hint = f"In Python, Tokenizer.from_pretrained({name!r}) downloads one from the Hugging Face Hub"
+        hint = f"In Python, Tokenizer.from_pretrained({name!r}) downloads it from the Hugging Face Hub"
         raise FileNotFoundError(errno.ENOENT, f"No such file or folder. {hint}", name) from None
 
 
 def read_content(path: Path, first_bytes: int | None = None) -> bytes:
-    """The bytes of the file, or only the first ones; `TokenizerFormatError` for what can be no tokenizer."""
+    """Return the bytes of the file, or only the first ones. Raises TokenizerFormatError if it cannot be a tokenizer."""
     data = read_small_file(
         path, what="a tokenizer", max_bytes=MAX_FILE_BYTES, error=TokenizerFormatError, first_bytes=first_bytes
     )
     if not data:
-        raise TokenizerFormatError(f"{path}: has 0 bytes; a tokenizer has 1 to {MAX_FILE_BYTES:,}.")
+        raise TokenizerFormatError(f"{path}: is empty; a tokenizer file has 1 to {MAX_FILE_BYTES:,} bytes.")
     return data
 
 
 def check_content(data: bytes) -> None:
-    """Raise if `read_content` and `parse_json` would refuse what is about to be written."""
+    """Raise if `read_content` or `parse_json` could not read `data`, before it is written."""
     num_items = count_items(data)
     if len(data) > MAX_FILE_BYTES or num_items > MAX_JSON_ITEMS:
         raise TokenizerFormatError(
             f"the vocabulary needs a file of {len(data):,} bytes and {num_items:,} items; at most "
-            f"{MAX_FILE_BYTES:,} bytes and {MAX_JSON_ITEMS:,} items are read. Export tokenizer.truncated(...)."
+            f"{MAX_FILE_BYTES:,} bytes and {MAX_JSON_ITEMS:,} items are allowed. Export tokenizer.truncated(...)."
         )
 
 
 def parse_json(data: bytes) -> Any:
-    """What the JSON text of a tokenizer says; no key may come twice."""
+    """Return the value of the JSON text of a tokenizer. Repeated keys are an error."""
     return parse_any_json(data, error=TokenizerFormatError, max_items=MAX_JSON_ITEMS, unique_keys=True)

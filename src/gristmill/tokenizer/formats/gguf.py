@@ -1,28 +1,28 @@
-"""GGUF: the keys of a tokenizer in the file format of llama.cpp, without tensors. Written, not read.
+"""GGUF, the file format of llama.cpp: the keys of a tokenizer, without tensors. Write only.
 
-Version 3, little-endian: `GGUF`, u32 version, u64 number of tensors, u64 number of keys; each key with the type of its
-value and the value. `general.architecture` is there so that llama.cpp loads the file by itself (`vocab_only`).
+Version 3, little-endian: `GGUF`, u32 version, u64 number of tensors, u64 number of keys, then each key with the type of
+its value and the value. With `general.architecture`, llama.cpp loads the file without a model (`vocab_only`).
 
-`tokenizer.ggml.pre` is one of the names that llama.cpp knows a pattern by. An export that does not warn gives the same
-ids there, whether the caller names `pre` or not. What each name means to llama.cpp, and where it differs from ours:
+`tokenizer.ggml.pre` is llama.cpp's name of a pattern. If an export does not warn, llama.cpp gives the same ids, whether
+the caller passes `pre` or not. The names, and where llama.cpp's patterns differ from Gristmill's:
 
-| our pattern | name | differs |
+| pattern | name | differs |
 |---|---|---|
 | gpt2 | `gpt-2` | nowhere |
 | llama3 | `dbrx`; `llama-bpe` for `whole_pieces` | `LONG_S` |
-| cl100k | as llama3 | `LONG_S`; `LINE_BREAK`: white space that ends a text is cut after its last line break |
+| cl100k | as llama3 | `LONG_S`; `LINE_BREAK`: white space at the end of a text is cut after its last line break |
 | qwen2 | `qwen2` | `LONG_S` |
-| o200k | `granite-embed-multi-97m`, else `gpt-4o` | always warns: cases outside ASCII, and for `gpt-4o` marks as well |
+| o200k | `granite-embed-multi-97m`, else `gpt-4o` | always warns: case outside ASCII; for `gpt-4o` also marks |
 
-A place where llama.cpp cuts and we do not, or the reverse, changes ids only if some token lies across it. So `LONG_S`
-and `LINE_BREAK` are looked for in the tokens, and an export warns only if the vocabulary has such a token.
+A cut that only one of the two makes changes ids only if some token crosses it. The export therefore searches the tokens
+for `LONG_S` and `LINE_BREAK`, and warns only if the vocabulary has such a token.
 
-For o200k no name is right. `gpt-4o` cuts words at combining marks: ids differ in every text in Thai, Hindi, or Arabic
-with vowel signs. `granite-embed-multi-97m` does not. Both tell capitals from small letters in ASCII only: "ÉCOLE" is
-cut after its É, and "deÉ" is not cut. `granite-embed-multi-97m` also sets ignore_merges: a piece that is a token is
-that token. That changes nothing where the merges make every token out of its own bytes, as in all trained vocabularies;
-the export checks it and writes `gpt-4o` otherwise. Versions of llama.cpp that do not know the name refuse to load the
-file, which is better than other ids.
+For o200k no name is exact. `gpt-4o` cuts words at combining marks, so ids differ in every text in Thai, Hindi, or
+Arabic with vowel signs. `granite-embed-multi-97m` does not. Both distinguish upper and lower case in ASCII only:
+"ÉCOLE" is cut after its É, and "deÉ" is not cut. `granite-embed-multi-97m` also sets ignore_merges: a piece that is a
+token becomes that token. This makes no difference if the bytes of every token encode to that token, as in all trained
+vocabularies; the export checks this and writes `gpt-4o` otherwise. Versions of llama.cpp without the name refuse to
+load the file, which is better than wrong ids.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ VERSION = 3
 U32, I32, BOOL, STRING, ARRAY = 4, 5, 7, 8, 9
 NORMAL, CONTROL, UNUSED = 1, 3, 5
 PRE_NAMES = {"gpt2": "gpt-2", "qwen2": "qwen2", "llama3": "dbrx", "cl100k": "dbrx"}
-# Under these names, a piece that is a token is that token, whatever the merges make of it (ignore_merges).
+# With these names, a piece that is a token becomes that token, whatever the merges would give (ignore_merges).
 WHOLE_PIECES_PRE_NAMES = {"llama3": "llama-bpe", "cl100k": "llama-bpe", "o200k": "granite-embed-multi-97m"}
 O200K_WITHOUT_MARKS = "gpt-4o"
-# Tokens that lie across a place where llama.cpp cuts text and we do not, or the reverse.
+# Tokens that cross a position where only one of llama.cpp and Gristmill cuts.
 LONG_S = re.compile(rb"(?:\A|\xc5)\xbf[^\x80-\xbf]", re.DOTALL)
 LINE_BREAK = re.compile(rb"[\r\n][^\r\n]", re.DOTALL)
 ARCHITECTURE = "llama"
@@ -61,12 +61,12 @@ Value: TypeAlias = str | int | bool | list[str] | list[int]
 
 
 def recognizes(path: Path, head: bytes) -> bool:
-    """Whether the file looks like one of this format."""
+    """Whether the file looks like this format."""
     return head.startswith(b"GGUF")
 
 
 def read(path: Path, given: Given) -> TokenizerParts:
-    """Nothing: the format is only written."""
+    """Raise TokenizerFormatError: the format is write only."""
     raise TokenizerFormatError("GGUF is only written, not read. Load the tokenizer that the file was made from.")
 
 
@@ -78,14 +78,14 @@ def files(
     bos_token: str | None = None,
     eos_token: str | None = None,
 ) -> dict[Path, bytes]:
-    """The file to write, by its path."""
+    """Return the content of the file to write, by path."""
     return {path: dump(parts, pre=pre, bos_token=bos_token, eos_token=eos_token)}
 
 
 def dump(
     parts: TokenizerParts, *, pre: str | None = None, bos_token: str | None = None, eos_token: str | None = None
 ) -> bytes:
-    """The file of a tokenizer. Options as in `metadata`."""
+    """Return the content of the file. Options as in `metadata`."""
     keys = [_string("general.architecture", ARCHITECTURE)]
     keys += [_packed(key, value) for key, value in metadata(parts, pre, bos_token, eos_token).items()]
     return b"GGUF" + struct.pack("<IQQ", VERSION, 0, len(keys)) + b"".join(keys)
@@ -94,10 +94,10 @@ def dump(
 def metadata(
     parts: TokenizerParts, pre: str | None = None, bos_token: str | None = None, eos_token: str | None = None
 ) -> dict[str, Value]:
-    """What a GGUF file says about its tokenizer: str, int (written as uint32), bool, and lists of str and int (int32).
+    """Return the GGUF keys of a tokenizer: str, int (written as uint32), bool, and lists of str and int (int32).
 
-    pre: the name of the pattern in llama.cpp, where Gristmill knows none or another is wanted.
-    bos_token, eos_token: special tokens that begin and end a text; `<|endoftext|>`, where there is one, unless given.
+    pre: llama.cpp's name of the pattern, if Gristmill has none or another is wanted.
+    bos_token, eos_token: special tokens that begin and end a text. Default: `<|endoftext|>` if the tokenizer has it.
     """
     if not isinstance(pre, str | None):
         raise OptionError(f"pre={pre!r} is a {type(pre).__name__}. Pass the name of a pattern in llama.cpp.")
@@ -116,13 +116,13 @@ def metadata(
         id = _special_id(vocabulary, option, text)
         if id is not None:
             keys[f"tokenizer.ggml.{key}"] = id
-    # Some names make llama.cpp put a token before every text, unless it is told not to.
+    # With some pattern names, llama.cpp puts a token before every text unless this key is false.
     keys["tokenizer.ggml.add_bos_token"] = False
     return keys
 
 
 def _pre_name(parts: TokenizerParts) -> str | None:
-    """The name of the pattern in llama.cpp, or None; warns unless it gives the same ids there."""
+    """Return llama.cpp's name of the pattern, or None. Warns unless llama.cpp gives the same ids."""
     pattern, vocabulary = parts.pattern.name or "", parts.vocabulary
     if pattern == "o200k":
         return _o200k_name(vocabulary)
@@ -131,20 +131,20 @@ def _pre_name(parts: TokenizerParts) -> str | None:
         _warn_of_crossing_tokens(pattern, vocabulary)
     elif vocabulary.whole_pieces:
         raise TokenizerFormatError(
-            "the vocabulary takes a piece that is a token as that token, whatever the merges make of it, and "
-            "llama.cpp knows no such rule for this pattern: ids would differ. Pass pre= to write it all the same."
+            "in this vocabulary, a piece that is a token becomes that token whatever the merges give, and llama.cpp "
+            "has no such rule for this pattern: ids would differ. Pass pre= to write the file anyway."
         )
     else:
         warn_user(
-            f"llama.cpp has no name for the pattern {str(parts.pattern)!r}, so the file does not say how text is cut, "
-            f"and llama.cpp will cut it in its own way. Pass pre= with the name of a pattern that is close enough.",
+            f"llama.cpp has no name for the pattern {str(parts.pattern)!r}, so it will cut text with its default "
+            f"pattern. Pass pre= with the name of a similar pattern.",
             FormatWarning,
         )
     return name
 
 
 def _given_name(pre: str, parts: TokenizerParts) -> str:
-    """The name that the caller gave; warns unless it gives the same ids in llama.cpp."""
+    """Return the name that the caller passed. Warns unless llama.cpp gives the same ids."""
     pattern, vocabulary = parts.pattern.name or "", parts.vocabulary
     usual = O200K_WITHOUT_MARKS if pattern == "o200k" else PRE_NAMES.get(pattern)
     if pre == WHOLE_PIECES_PRE_NAMES.get(pattern):
@@ -153,10 +153,10 @@ def _given_name(pre: str, parts: TokenizerParts) -> str:
         fits = pre == usual and not vocabulary.whole_pieces
     if not fits:
         known = WHOLE_PIECES_PRE_NAMES.get(pattern) if vocabulary.whole_pieces else usual
-        advice = "Compare some ids with those of llama.cpp." if known is None else "Leave pre= out for the nearest one."
+        advice = "Compare some ids with those of llama.cpp." if known is None else "Leave pre= out to use the closest."
         warn_user(
-            f"pre={pre!r} is not known to cut text in llama.cpp as this tokenizer does (pattern "
-            f"{str(parts.pattern)!r}): ids may differ there. {advice}",
+            f"pre={pre!r} is not known to cut text like this tokenizer (pattern {str(parts.pattern)!r}): ids may "
+            f"differ in llama.cpp. {advice}",
             FormatWarning,
         )
     elif pattern == "o200k":
@@ -176,21 +176,21 @@ def _o200k_name(vocabulary: Vocabulary) -> str:
 def _warn_of_o200k(name: str) -> None:
     if name == O200K_WITHOUT_MARKS:
         warn_user(
-            f"llama.cpp's pattern {name!r} for o200k cuts words at combining marks and tells capitals from small "
-            f"letters in ASCII only: ids differ in languages such as Thai, Hindi and Arabic.",
+            f"llama.cpp's pattern {name!r} for o200k cuts words at combining marks and distinguishes upper and lower "
+            f"case in ASCII only: ids differ in languages such as Thai, Hindi and Arabic.",
             FormatWarning,
         )
         return
     warn_user(
-        f"llama.cpp's nearest pattern to o200k, {name!r}, tells capitals from small letters in ASCII only: ids "
-        f"differ in words such as 'ÉCOLE'. Versions of llama.cpp that do not know this name refuse the file; for those "
-        f"pass pre={O200K_WITHOUT_MARKS!r}, which also cuts words at combining marks (Thai, Hindi, Arabic, …).",
+        f"llama.cpp's closest pattern to o200k, {name!r}, distinguishes upper and lower case in ASCII only: ids differ "
+        f"in words such as 'ÉCOLE'. Versions of llama.cpp without this name refuse the file; for those pass "
+        f"pre={O200K_WITHOUT_MARKS!r}, which also cuts words at combining marks (Thai, Hindi, Arabic, …).",
         FormatWarning,
     )
 
 
 def _merges_make_every_token(vocabulary: Vocabulary) -> bool:
-    """Whether the ids of each token's bytes are its own id: then it does not matter if whole pieces are looked up."""
+    """Whether the bytes of each token encode to that token, so that looking up whole pieces makes no difference."""
     if vocabulary.other_tokens:
         return False
     encoder = _core.Encoder(
@@ -202,21 +202,21 @@ def _merges_make_every_token(vocabulary: Vocabulary) -> bool:
 def _warn_of_crossing_tokens(pattern: str, vocabulary: Vocabulary) -> None:
     rules = []
     if pattern == "cl100k":
-        rules.append((LINE_BREAK, "white space that ends a text is cut after its last line break"))
+        rules.append((LINE_BREAK, "white space at the end of a text is cut after its last line break"))
     if pattern != "gpt2":
-        rules.append((LONG_S, "the long s (ſ) after an apostrophe begins a word and not a contraction"))
+        rules.append((LONG_S, "a long s (ſ) after an apostrophe begins a word, not a contraction"))
     for crossing, what in rules:
         token = next((token for token in vocabulary.tokens.values() if crossing.search(token)), None)
         if token is not None:
             warn_user(
-                f"in llama.cpp, {what}, other than in the pattern {pattern!r}: ids differ there, because the "
-                f"vocabulary has tokens such as {token!r:.80}.",
+                f"in llama.cpp, unlike in the pattern {pattern!r}, {what}: ids differ there, because the vocabulary "
+                f"has tokens such as {token!r:.80}.",
                 FormatWarning,
             )
 
 
 def _token_rows(vocabulary: Vocabulary) -> tuple[list[str], list[int]]:
-    """The text and the kind of every id; ids that no token has are filled up."""
+    """Return the text and the kind of every id. Ids without a token become padding tokens."""
     tokens = [f"[PAD{id}]" for id in range(vocabulary.size)]
     kinds = [UNUSED] * vocabulary.size
     for id, token in vocabulary.tokens.items():
@@ -227,8 +227,8 @@ def _token_rows(vocabulary: Vocabulary) -> tuple[list[str], list[int]]:
     for id, text in enumerate(tokens):
         if id_of.setdefault(text, id) != id:
             raise TokenizerFormatError(
-                f"ids {id_of[text]} and {id} are both spelled {text!r:.80} in GGUF, and llama.cpp would take "
-                f"one for the other. Give the special token another name."
+                f"ids {id_of[text]} and {id} are both spelled {text!r:.80} in GGUF, so llama.cpp would confuse them. "
+                f"Rename the special token."
             )
     return tokens, kinds
 
@@ -237,7 +237,7 @@ def _special_id(vocabulary: Vocabulary, option: str, text: str | None) -> int | 
     if text is None:
         return vocabulary.special_tokens.get(END_OF_TEXT)
     if text not in vocabulary.special_tokens:
-        known = ", ".join(map(repr, vocabulary.special_tokens)) or "none at all"
+        known = ", ".join(map(repr, vocabulary.special_tokens)) or "none"
         raise OptionError(f"{option}={text!r} is not a special token of this tokenizer. It has {known:.200}.")
     return vocabulary.special_tokens[text]
 
@@ -254,7 +254,7 @@ def _packed(name: str, value: Value) -> bytes:
         return _key(name, U32) + struct.pack("<I", value)
     if isinstance(value, str):
         return _string(name, value)
-    if name in LISTS_OF_TEXT:  # by name: a list may be empty
+    if name in LISTS_OF_TEXT:  # by name, because an empty list has no item type
         return _strings(name, [str(item) for item in value])
     return _key(name, ARRAY) + struct.pack(f"<IQ{len(value)}i", I32, len(value), *value)
 

@@ -1,4 +1,4 @@
-"""What the caller says of a tokenizer whose file does not say it: its pattern and its special tokens."""
+"""The pattern and special tokens that a caller passes for a tokenizer file that does not store them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ SpecialTokens = Mapping[str, int] | Iterable[str]
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The pattern, and the specials: with an id where the caller gave one, else the file has it or it is the next."""
+    """The pattern and special tokens from the caller. An id of None is taken from the file, or is the next free id."""
 
     pattern: Pattern | None = None
     special_tokens: dict[str, int | None] | None = None
 
     @classmethod
     def from_options(cls, pattern: str | None, special_tokens: SpecialTokens | None) -> Given:
-        """What was given, checked."""
+        """Return the validated arguments."""
         specials: dict[str, int | None] | None = None
         if special_tokens is not None:
             names = check_special_tokens(
@@ -31,10 +31,10 @@ class Given:
         return cls(None if pattern is None else resolve_pattern(pattern), specials)
 
     def agree_with(self, pattern: Pattern, special_tokens: Mapping[str, int]) -> None:
-        """Raise if something else was given than what the file holds."""
+        """Raise if the caller passed something other than the file stores."""
         if self.pattern is not None and self.pattern != pattern:
             raise OptionError(
-                f"holds its own pattern, {str(pattern)!r}, and pattern={str(self.pattern)!r} is another. "
+                f"the file stores pattern {str(pattern)!r}, which differs from pattern={str(self.pattern)!r}. "
                 f"Leave pattern= out."
             )
         if self.special_tokens is None:
@@ -44,12 +44,12 @@ class Given:
         )
         if differs:
             raise OptionError(
-                f"holds its own special tokens, {_shown(special_tokens)}, and "
-                f"special_tokens={_shown(self.special_tokens)} are others. Leave special_tokens= out."
+                f"the file stores special tokens {_shown(special_tokens)}, which differ from "
+                f"special_tokens={_shown(self.special_tokens)}. Leave special_tokens= out."
             )
 
     def numbered(self, first_free: int, held: Mapping[str, int] | None = None) -> dict[str, int]:
-        """The specials given, each with an id: the caller's, else the one in `held`, else the next that is free."""
+        """Return the special tokens with ids: from the caller, otherwise from `held`, otherwise the next free id."""
         numbered: dict[str, int] = {}
         for special, id in (self.special_tokens or {}).items():
             known = (held or {}).get(special) if id is None else id

@@ -1,9 +1,9 @@
-"""GPT-2's two files: `vocab.json`, the id of each token, and `merges.txt`, the merges by rank, one `a b` a line.
+"""GPT-2's two files: `vocab.json` with the id of each token, and `merges.txt` with the merges by rank, one per line.
 
-Neither file holds a pattern, so it is GPT-2's unless `pattern=` says otherwise. Special tokens stand among the others
-in `vocab.json`: those that no merge makes and that look like `<|…|>` are recognized, and `special_tokens=` names any
-others. A folder also gets a `tokenizer_config.json`, which names the special tokens: transformers would take all but
-`<|endoftext|>` for text. OpenAI's release calls the same files `encoder.json` and `vocab.bpe`.
+Neither file stores the pattern, so it is GPT-2's unless `pattern=` is passed. Special tokens are among the others in
+`vocab.json`: tokens like `<|…|>` that no merge creates are recognized, and `special_tokens=` names any others. A folder
+also gets a `tokenizer_config.json` that names the special tokens, because transformers would treat all but
+`<|endoftext|>` as text. In OpenAI's release the same files are called `encoder.json` and `vocab.bpe`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gristmill.tokenizer.vocabulary import Vocabulary
 OPTIONS: frozenset[str] = frozenset()
 
 VERSION_LINE = "#version: 0.2"
-# How the names of the two files end.
+# Endings of the names of the two files.
 NAMES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 
 END_OF_TEXT = "<|endoftext|>"
@@ -38,16 +38,16 @@ _LOOKS_SPECIAL = re.compile(r"<\|.*\|>", re.DOTALL)
 
 
 def recognizes(path: Path, head: bytes) -> bool:
-    """Whether the file looks like one of this format."""
+    """Whether the file looks like this format."""
     return path.name.endswith(tuple(name for names in NAMES for name in names)) or _HEAD.match(head) is not None
 
 
 def read(path: Path, given: Given) -> TokenizerParts:
-    """The tokenizer whose files are in the folder `path`, or of which `path` is one."""
+    """Return the tokenizer whose two files are in the folder `path`, or one of whose files is `path`."""
     vocab_path, merges_path = _find_files(path)
     vocab = parse_json(read_content(vocab_path))
     if not isinstance(vocab, dict):
-        raise TokenizerFormatError("is not a JSON object of tokens and their ids.")
+        raise TokenizerFormatError("is not a JSON object with tokens and their ids.")
     try:
         pairs = list(read_merges(read_content(merges_path)))
     except TokenizerFormatError as error:
@@ -65,7 +65,7 @@ def read(path: Path, given: Given) -> TokenizerParts:
 
 
 def files(parts: TokenizerParts, path: Path) -> dict[Path, bytes]:
-    """The files to write: three in the folder `path`, or, where `path` ends in `vocab.json`, that and its pair."""
+    """Return the files to write: three in the folder `path`, or two if `path` ends in `vocab.json`."""
     vocab_path, merges_path = _paths_to_write(path)
     is_folder = vocab_path.parent == path
     if is_folder and path.exists() and not path.is_dir():
@@ -78,8 +78,8 @@ def files(parts: TokenizerParts, path: Path) -> dict[Path, bytes]:
     for special, id in vocabulary.special_tokens.items():
         if special in ids:
             raise TokenizerFormatError(
-                f"the special token {special!r} ({id}) is spelled as the token with id {ids[special]} is, and "
-                f"vocab.json can hold only one of them. Give the special another name."
+                f"the special token {special!r} ({id}) is spelled like the token with id {ids[special]}, and "
+                f"vocab.json can store only one of them. Rename the special token."
             )
     ids |= vocabulary.special_tokens
     ordered = dict(sorted(ids.items(), key=lambda item: item[1]))
@@ -90,7 +90,7 @@ def files(parts: TokenizerParts, path: Path) -> dict[Path, bytes]:
     contents = {merges_path: f"{VERSION_LINE}\n{''.join(lines)}".encode(), vocab_path: vocab}
     if not is_folder:
         return contents
-    # What transformers' class takes these roles to be where nobody says so.
+    # The defaults of transformers' class for these roles.
     end = END_OF_TEXT if END_OF_TEXT in vocabulary.special_tokens else None
     roles = dict.fromkeys(("bos_token", "eos_token", "unk_token"), end)
     return {
@@ -103,21 +103,21 @@ def _check(parts: TokenizerParts, *, is_folder: bool) -> None:
     vocabulary = parts.vocabulary
     if vocabulary.whole_pieces:
         raise TokenizerFormatError(
-            "the vocabulary takes a piece that is a token as that token, whatever the merges make of it, and "
-            "merges.txt cannot say so: ids would differ. Export as 'huggingface' or 'gristmill'."
+            "in this vocabulary, a piece that is a token becomes that token whatever the merges give, and merges.txt "
+            "cannot express that: ids would differ. Export as 'huggingface' or 'gristmill'."
         )
     if parts.pattern.name != DEFAULT_PATTERN:
         warn_user(
-            f"vocab.json and merges.txt hold no pattern. Load them with pattern={str(parts.pattern)!r}. transformers "
-            f"always uses GPT-2's pattern; export with format='huggingface' instead.",
+            f"vocab.json and merges.txt do not store the pattern. Load them with pattern={str(parts.pattern)!r}. For "
+            f"transformers, which always uses GPT-2's pattern, export with format='huggingface' instead.",
             FormatWarning,
         )
     lost = [special for special in vocabulary.special_tokens if special != END_OF_TEXT]
     if lost and not is_folder:
         shown = ", ".join(map(repr, lost[:4])) + ", …" * (len(lost) > 4)
         warn_user(
-            f"vocab.json does not say which tokens are special, and transformers takes {shown} for text. Pass the name "
-            f"of a folder, which gets a {CONFIG_NAME} that says it, or read the file with special_tokens=[{shown}].",
+            f"vocab.json does not mark special tokens, and transformers treats {shown} as text. Pass the name of a "
+            f"folder, which gets a {CONFIG_NAME} with them, or load the file with special_tokens=[{shown}].",
             FormatWarning,
         )
 
@@ -141,33 +141,35 @@ def _find_files(path: Path) -> tuple[Path, Path]:
         if path.name.endswith(merges_name):
             return path.with_name(path.name.removesuffix(merges_name) + vocab_name), path
     raise TokenizerFormatError(
-        "looks like GPT-2's vocab.json, but it is not called so, and its merges cannot be found. "
+        "looks like GPT-2's vocab.json, but has another name, so its merges cannot be found. "
         "Name the two files NAME-vocab.json and NAME-merges.txt."
     )
 
 
 def read_merges(data: bytes) -> Iterator[tuple[str, str]]:
-    """The pairs in a `merges.txt`, as they are spelled there."""
+    """Yield the pairs in a `merges.txt`, as they are spelled there."""
     try:
-        lines = data.decode().split("\n")  # not splitlines: only this one separates
+        lines = data.decode().split("\n")  # not splitlines, which also splits at other characters
     except UnicodeDecodeError as error:
         raise TokenizerFormatError(f"is not UTF-8: {error}") from None
     if lines[-1] == "":
         lines.pop()
     for number, line in enumerate(lines, 1):
-        if number == 1 and line.startswith("#version"):  # elsewhere it is a merge that starts with #
+        if number == 1 and line.startswith("#version"):  # on any other line this is a merge that starts with #
             continue
         match line.removesuffix("\r").split(" "):
             case [left, right] if left and right:
                 yield left, right
             case _:
-                raise TokenizerFormatError(f"line {number} is {line[:80]!r} instead of two tokens and a space.")
+                raise TokenizerFormatError(
+                    f"line {number} is {line[:80]!r} instead of two tokens separated by a space."
+                )
 
 
 def _take_specials(
     vocab: dict[str, Any], pairs: list[tuple[str, str]], given: Given, named: set[str]
 ) -> dict[str, int]:
-    """The specials with their ids, taken out of `vocab`; those in `named` are special whatever they look like."""
+    """Remove the special tokens from `vocab` and return them with their ids. Tokens in `named` are always special."""
     merged = {text for pair in pairs for text in (*pair, "".join(pair))}
     specials = {
         text: id
@@ -177,7 +179,7 @@ def _take_specials(
     largest = max((id for id in vocab.values() if type(id) is int), default=-1)
     for special, id in given.numbered(largest + 1, vocab).items():
         if special in vocab and (vocab[special] != id or special in merged):
-            why = "merges make or use it" if vocab[special] == id else f"it has id {vocab[special]!r} in vocab.json"
+            why = "merges create or use it" if vocab[special] == id else f"it has id {vocab[special]!r} in vocab.json"
             raise TokenizerFormatError(f"special_tokens names {special!r} with id {id}, but {why}.")
         specials[special] = id
     for special in specials:
@@ -189,7 +191,7 @@ def _unspelled(text: str) -> bytes:
     token = unspell(text)
     if token is None:
         raise TokenizerFormatError(
-            f"the token {text[:80]!r} holds characters that stand for no byte. If it is a special token, "
+            f"the token {text[:80]!r} has characters that are not in the byte alphabet. If it is a special token, "
             f"name it in special_tokens=[…]."
         )
     return token

@@ -1,11 +1,11 @@
-r"""Gristmill's own tokenizer file: UTF-8 JSON, one merge a line, the same bytes for the same tokenizer.
+r"""Gristmill's own tokenizer file: UTF-8 JSON with one merge per line. Equal tokenizers give identical files.
 
     {
     "format": "gristmill-tokenizer",
     "version": 1,
     "pattern": {"name": "gpt2", "regex": "'(?:[sdmt]|ll|ve|re)| …"},      name null: a pattern without a native matcher
-    "tie_break": "greatest-bytes",                                        null: the tool it comes from records none
-    "special_tokens": [["<|endoftext|>", 258]],                           text and id; the ids follow the merges' own
+    "tie_break": "greatest-bytes",                                        null: not recorded by the tool it comes from
+    "special_tokens": [["<|endoftext|>", 258]],                           text and id; ids follow those of the merges
     "merges": [
     [104, 101],                                                           left id, right id -> id 256
     [116, 256]                                                            … -> id 257
@@ -13,24 +13,23 @@ r"""Gristmill's own tokenizer file: UTF-8 JSON, one merge a line, the same bytes
     "sha256": "9f86d0…"                                                   of all bytes before the comma above
     }
 
-Version 1 is Gristmill's own layout: ids 0-255 are the bytes of that value. A vocabulary from elsewhere, with ids of its
-own, is version 2:
+Version 1 is Gristmill's layout: ids 0-255 are the bytes. Version 2 is for vocabularies with other ids:
 
     "version": 2,
     …
-    "special_tokens": [["<|endoftext|>", 50256]],                         in the order of their ids, which may be any
-    "whole_pieces": false,                                                whether a piece that is a token is that token
+    "special_tokens": [["<|endoftext|>", 50256]],                         in order of id; any ids
+    "whole_pieces": false,                                                a piece that is a token becomes that token
     "byte_ids": [188, 189, …],                                            the id of each of the 256 bytes
     "other_tokens": [
-    [50257, "AAECAw=="]                                                   id, bytes (base64) of what merges do not make
+    [50257, "AAECAw=="]                                                   id, bytes (base64); no merge creates them
     ],
     "merges": [
-    [71, 68, 258]                                                         left id, right id, the id made; by rank
+    [71, 68, 258]                                                         left id, right id, created id; by rank
     ],
 
-The regular expression stands beside the name so that a reader without our table of names has everything, and so that a
-name can never change its meaning unnoticed. A file edited by hand loads when its "sha256" line, and the comma before
-it, are taken out.
+The file stores the regular expression as well as the name, so that it is complete for readers without Gristmill's table
+of names, and so that a change in the meaning of a name is detected. To load a file edited by hand, remove its "sha256"
+line and the comma before it.
 """
 
 from __future__ import annotations
@@ -68,26 +67,26 @@ CHECKSUM_LINE = b',\n"sha256": "%s"\n}\n'
 
 
 def recognizes(path: Path, head: bytes) -> bool:
-    """Whether the file looks like one of this format."""
+    """Whether the file looks like this format."""
     return f'"{FORMAT}"'.encode() in head
 
 
 def read(path: Path, given: Given) -> TokenizerParts:
-    """The tokenizer in the file at `path`."""
+    """Return the tokenizer in the file at `path`."""
     parts = parse(read_content(path))
     given.agree_with(parts.pattern, parts.vocabulary.special_tokens)
     return parts
 
 
 def files(parts: TokenizerParts, path: Path) -> dict[Path, bytes]:
-    """The file to write, by its path."""
+    """Return the content of the file to write, by path."""
     data = dump(parts)
     check_content(data)
     return {path: data}
 
 
 def dump(parts: TokenizerParts) -> bytes:
-    """The file of a tokenizer."""
+    """Return the content of the file."""
     vocabulary = parts.vocabulary
     plain = vocabulary.is_plain
     specials = sorted(vocabulary.special_tokens.items(), key=lambda item: item[1])
@@ -106,16 +105,17 @@ def dump(parts: TokenizerParts) -> bytes:
         rows = ",\n".join([json.dumps(row) for row in others])
         lines.append(f'"other_tokens": [\n{rows}\n],\n')
     merges = np.ascontiguousarray(vocabulary.merges[:, :2] if plain else vocabulary.merges)
-    # In the core: json.dumps takes 30 ms for the 50,000 merges of GPT-2, which a short encode_corpus would notice.
+    # The core formats the merges: json.dumps takes 30 ms for the 50,000 merges of GPT-2, too long for a short
+    # encode_corpus.
     body = f'{{\n{"".join(lines)}"merges": [\n{_core.format_rows(merges)}\n]'.encode()
     return body + CHECKSUM_LINE % hashlib.sha256(body).hexdigest().encode()
 
 
 def parse(data: bytes) -> TokenizerParts:
-    """The tokenizer in a file; `ValueError` of some kind for anything that `dump` does not write."""
+    """Return the tokenizer in a file. Raises a ValueError for any content that `dump` does not write."""
     content = parse_json(data)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise TokenizerFormatError(f'not a Gristmill tokenizer: it has no "format": "{FORMAT}".')
+        raise TokenizerFormatError(f'not a Gristmill tokenizer: "format": "{FORMAT}" is missing.')
     version = content.get("version")
     if type(version) is not int or version not in KEYS:
         raise TokenizerFormatError(f"has version {version!r}; this Gristmill reads versions 1 and 2.")
@@ -123,7 +123,7 @@ def parse(data: bytes) -> TokenizerParts:
     if set(content) != set(KEYS[version]):
         missing, unknown = sorted(set(KEYS[version]) - set(content)), sorted(set(content) - set(KEYS[version]))
         raise TokenizerFormatError(
-            f"is of version {version}, lacks the keys {missing}, has the unknown keys {unknown}."
+            f"the keys are not those of version {version}: missing {missing}, unknown {unknown}."
         )
     if checksum is not None:
         _check_sum(data, checksum)
@@ -140,8 +140,8 @@ def _check_sum(data: bytes, checksum: Any) -> None:
     end = data.rfind(b',\n"sha256"')
     if not isinstance(checksum, str) or hashlib.sha256(data[:end]).hexdigest() != checksum:
         raise TokenizerFormatError(
-            "its checksum does not fit its contents: the file is damaged. If it was edited on purpose, take the "
-            '"sha256" line out.'
+            "its checksum does not match its content: the file is damaged. If it was edited on purpose, remove the "
+            '"sha256" line and the comma before it.'
         )
 
 
@@ -166,17 +166,17 @@ def _any_vocabulary(content: dict[str, Any]) -> Vocabulary:
         raise TokenizerFormatError('"byte_ids" is not a list of 256 ids.')
     if type(whole_pieces) is not bool:
         raise TokenizerFormatError(f'"whole_pieces" is {whole_pieces!r:.80} instead of true or false.')
-    merges = _id_rows(content["merges"], "[left id, right id, the id made]", 3)
+    merges = _id_rows(content["merges"], "[left id, right id, created id]", 3)
     tokens = {id: bytes([byte]) for byte, id in enumerate(byte_ids)}
     others = _read_others(content["other_tokens"])
     if len(tokens) < NUM_BYTE_TOKENS or set(others) & set(tokens):
-        raise TokenizerFormatError('an id comes twice in "byte_ids" and "other_tokens".')
+        raise TokenizerFormatError('an id occurs twice in "byte_ids" and "other_tokens".')
     tokens |= others
     add_made(tokens, merges)
     id_of = {token: id for id, token in tokens.items()}
     if len(id_of) < len(tokens):
         id, token = next((id, token) for id, token in tokens.items() if id_of[token] != id)
-        raise TokenizerFormatError(f"ids {id} and {id_of[token]} are the same bytes: {token[:80]!r}.")
+        raise TokenizerFormatError(f"ids {id} and {id_of[token]} have the same bytes: {token[:80]!r}.")
     vocabulary = Vocabulary.from_pairs(
         id_of, [(tokens[left], tokens[right]) for left, right, _ in merges], _read_specials(content["special_tokens"])
     )
@@ -187,11 +187,11 @@ def _id_rows(rows: Any, form: str, length: int) -> list[list[int]]:
     if not isinstance(rows, list):
         raise TokenizerFormatError(f'"merges" is a {type(rows).__name__} instead of a list.')
     for i, row in enumerate(rows):
-        # type(), not isinstance(): `true` is an int to Python
+        # type(), not isinstance(), because True is an instance of int
         if type(row) is not list or len(row) != length or not all(type(id) is int for id in row):
             raise TokenizerFormatError(f"merge {i} is {json.dumps(row)[:80]} instead of {form}.")
     if length == 3 and rows:
-        array = np.array(rows)  # of Python's own ints where one is too large for an array: object, and slow, but right
+        array = np.array(rows)  # of dtype object if an id exceeds 64 bits, which is slow but correct
         if not ((array >= 0) & (array <= MAX_ID)).all():
             raise TokenizerFormatError(f"a merge has an id outside 0 to {MAX_ID:,}.")
     return rows
@@ -206,7 +206,7 @@ def _read_others(rows: Any) -> dict[int, bytes]:
             case _:
                 raise TokenizerFormatError(f'"other_tokens" {i} is {json.dumps(row)[:80]} instead of [id, base64].')
         if id in others:
-            raise TokenizerFormatError(f"id {id} comes twice among the other tokens.")
+            raise TokenizerFormatError(f'id {id} occurs twice in "other_tokens".')
         others[id] = base64.b64decode(text, validate=True)
     return dict(sorted(others.items()))
 

@@ -2,13 +2,13 @@
 
 A folder also gets a `tokenizer_config.json`, without which `AutoTokenizer` guesses the class (`tokenizer_config.py`).
 
-The pattern is a `Split` before a `ByteLevel` that does not cut on its own, or for GPT-2's pattern a `ByteLevel` alone;
-`pre_tokenizer.py` has the other forms.
-Special tokens are `added_tokens`. There, `tokenizers` finds them in every text, as `allowed_special="all"` does here.
+The pattern is a `Split` before a `ByteLevel` that does not cut, or a `ByteLevel` alone for GPT-2's pattern.
+`pre_tokenizer.py` has the other forms. Special tokens are `added_tokens`. `tokenizers` finds them in every text, like
+`allowed_special="all"`.
 
-What a file asks for and would change ids is refused by its name (another normalizer, `add_prefix_space`, dropout, …).
-What happens around the encoding, and people do by hand elsewhere, is not done and said: the tokens that a
-post-processor puts before and after a text, truncation, padding, and NFC, the normal form that most text is in already.
+A setting that would change ids raises an error with its name: another normalizer, `add_prefix_space`, dropout, and so
+on. Steps before and after encoding are ignored with a warning: the tokens that a post-processor puts around a text,
+truncation, padding, and NFC, the normal form that most text already has.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ SECTIONS = (
     *("version", "truncation", "padding", "added_tokens", "normalizer"),
     *("pre_tokenizer", "post_processor", "decoder", "model"),
 )
-# A file of GPT-2's tokens begins with a key too, but its values are numbers.
+# GPT-2's vocab.json also begins with a key, but its values are numbers.
 _HEAD = re.compile(rb'\s*\{\s*"(?:%s)"\s*:\s*["\[{n]' % "|".join(SECTIONS).encode())
 
 
 def recognizes(path: Path, head: bytes) -> bool:
-    """Whether the file looks like one of this format."""
+    """Whether the file looks like this format."""
     return _HEAD.match(head) is not None
 
 
 def read(path: Path, given: Given) -> TokenizerParts:
-    """The tokenizer in the file at `path`."""
+    """Return the tokenizer in the file at `path`."""
     parts = parse(read_content(path))
     given.agree_with(parts.pattern, parts.vocabulary.special_tokens)
     return parts
@@ -65,15 +65,15 @@ def files(
     pad_token: str | None = None,
     model_max_length: int | None = None,
 ) -> dict[Path, bytes]:
-    """The files to write: one where `path` ends in `.json` and is no folder; else two in the folder `path`.
+    """Return the files to write: one if `path` ends in `.json` and is not a folder, otherwise two in the folder `path`.
 
-    bos_token, eos_token, pad_token: special tokens by their roles; without them those whose names say it.
+    bos_token, eos_token, pad_token: special tokens with these roles. Default: those with the usual names.
     """
     limit = NO_LIMIT if model_max_length is None else check_whole_number("model_max_length", model_max_length)
     if limit < 1:
         raise OptionError(
-            f"model_max_length={limit} is less than 1. Pass the longest text that the model takes, in tokens, "
-            f"or leave model_max_length= out."
+            f"model_max_length={limit} is less than 1. Pass the maximum length of a text in tokens, or leave "
+            f"model_max_length= out."
         )
     roles = chosen_roles(
         parts.vocabulary.special_tokens, {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token}
@@ -84,7 +84,7 @@ def files(
     if path.suffix == ".json" and not path.is_dir():
         if not {bos_token, eos_token, pad_token, model_max_length} <= {None}:
             raise OptionError(
-                f"bos_token, eos_token, pad_token and model_max_length are written to {CONFIG_NAME}, and {path.name} "
+                f"bos_token, eos_token, pad_token and model_max_length are stored in {CONFIG_NAME}, but {path.name} "
                 f"is a single file. Pass the name of a folder."
             )
         _warn_of_bare_file(path)
@@ -99,25 +99,25 @@ def files(
 def _warn_of_bare_file(path: Path) -> None:
     if path.name == TOKENIZER_NAME and not path.with_name(CONFIG_NAME).exists():
         warn_user(
-            f"transformers 4 picks the tokenizer class from the folder name if there is no {CONFIG_NAME} beside "
+            f"transformers 4 picks the tokenizer class from the folder name if there is no {CONFIG_NAME} next to "
             f"{TOKENIZER_NAME}. Pass the name of a folder to write both; `tokenizers` needs only {TOKENIZER_NAME}.",
             FormatWarning,
         )
 
 
 def from_object(tokenizer: Any) -> TokenizerParts:
-    """The parts of a `tokenizers.Tokenizer`, or of a fast tokenizer of `transformers`."""
+    """Return the parts of a `tokenizers.Tokenizer`, or of a fast tokenizer of `transformers`."""
     tokenizer = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if not hasattr(tokenizer, "to_str"):
         raise TypeError(
-            f"{type(tokenizer).__name__} is no tokenizers.Tokenizer and no fast tokenizer of transformers. "
+            f"{type(tokenizer).__name__} is neither a tokenizers.Tokenizer nor a fast tokenizer of transformers. "
             f"Pass one of these, or the path of a tokenizer.json."
         )
     return parse(tokenizer.to_str().encode())
 
 
 def to_object(parts: TokenizerParts) -> Any:
-    """A `tokenizers.Tokenizer` that gives the same ids."""
+    """Return a `tokenizers.Tokenizer` that gives the same ids."""
     tokenizers = load_package("tokenizers", needed_by="to_huggingface()")
     warn_of_decoding(parts.vocabulary.special_tokens)
     return tokenizers.Tokenizer.from_str(dump(parts).decode())
@@ -127,7 +127,10 @@ def to_object(parts: TokenizerParts) -> Any:
 
 
 def dump(parts: TokenizerParts, *, legacy_merges: bool = False) -> bytes:
-    """The file of a tokenizer, the merges as `["a", "b"]`; `legacy_merges` as `"a b"`, for `tokenizers` before 0.20."""
+    """Return the content of the file, with merges as `["a", "b"]`.
+
+    With `legacy_merges`, merges are `"a b"`, for `tokenizers` before 0.20.
+    """
     vocabulary = parts.vocabulary
     spelling = {id: spell(token) for id, token in vocabulary.tokens.items()}
     specials = sorted(vocabulary.special_tokens.items(), key=lambda item: item[1])
@@ -135,10 +138,10 @@ def dump(parts: TokenizerParts, *, legacy_merges: bool = False) -> bytes:
     for special, id in specials:
         if special in ids:
             raise TokenizerFormatError(
-                f"the special token {special!r} ({id}) is spelled as the token with id {ids[special]} is, and Hugging "
-                f"Face would take it for that one. Give the special another name."
+                f"the special token {special!r} ({id}) is spelled like the token with id {ids[special]}, so Hugging "
+                f"Face would confuse them. Rename the special token."
             )
-    ids |= dict(specials)  # in the model too, so that its vocab_size counts them
+    ids |= dict(specials)  # also in the model, so that its vocab_size includes them
     pairs = [[spelling[left], spelling[right]] for left, right, _ in vocabulary.merges.tolist()]
     merges = [" ".join(pair) for pair in pairs] if legacy_merges else pairs
     head = {
@@ -182,11 +185,11 @@ def _joined(lines: list[str]) -> str:
 
 
 def parse(data: bytes) -> TokenizerParts:
-    """The tokenizer in a file; `FormatWarning` for what the file asks for and is not done."""
+    """Return the tokenizer in a file. Warns with FormatWarning of settings that are not applied."""
     content = parse_json(data)
     model = content.get("model") if isinstance(content, dict) else None
     if not isinstance(model, dict):
-        raise TokenizerFormatError('not a Hugging Face tokenizer: it has no "model".')
+        raise TokenizerFormatError('not a Hugging Face tokenizer: "model" is missing.')
     _check_model(model)
     pattern = read_pre_tokenizer(content.get("pre_tokenizer"))
     notes = [
@@ -207,24 +210,25 @@ def _refuse(what: str, why: str) -> TokenizerFormatError:
 def _check_model(model: dict[str, Any]) -> None:
     kind = model.get("type", "BPE")
     if kind != "BPE":
-        raise _refuse(f"a model of type {kind!r:.80}", "and only byte-level BPE is read.")
+        raise _refuse(f"a model of type {kind!r:.80}", "but only byte-level BPE is supported.")
     for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
         value = model.get(option)
         if value:
-            raise _refuse(f"{option}={value!r:.80} in its model", "which would give other ids than Gristmill's.")
+            raise _refuse(f"{option}={value!r:.80} in its model", "which is not supported: ids would differ.")
 
 
 def _read_vocabulary(model: dict[str, Any], specials: dict[str, int]) -> Vocabulary:
     vocab, rows = model.get("vocab"), model.get("merges")
     if not isinstance(vocab, dict) or not isinstance(rows, list):
-        raise TokenizerFormatError('the "model" has no object "vocab" or no list "merges".')
+        raise TokenizerFormatError('"model" must have an object "vocab" and a list "merges".')
     pairs = list(_read_pairs(rows))
     merged = {text for pair in pairs for text in (*pair, "".join(pair))} if specials else set()
     for special, id in specials.items():
         if special in vocab and (vocab[special] != id or special in merged):
-            why = "merges make or use it" if vocab[special] == id else f"it has id {vocab[special]!r} in the vocabulary"
+            in_vocabulary = f"it has id {vocab[special]!r} in the vocabulary"
+            why = "merges create or use it" if vocab[special] == id else in_vocabulary
             raise TokenizerFormatError(
-                f"the added token {special!r} has id {id}, but {why}. A special token has no part in merges."
+                f"the added token {special!r} has id {id}, but {why}. A special token cannot be part of merges."
             )
     token_of: dict[str, bytes] = {}
     for text in vocab:
@@ -232,7 +236,8 @@ def _read_vocabulary(model: dict[str, Any], specials: dict[str, int]) -> Vocabul
             token = unspell(text)
             if token is None:
                 raise TokenizerFormatError(
-                    f"the token {text[:80]!r} holds characters that stand for no byte, and is no added token."
+                    f"the token {text[:80]!r} has characters that are not in the byte alphabet, and is not an added "
+                    f"token."
                 )
             token_of[text] = token
     ignore_merges = model.get("ignore_merges", False)
@@ -263,7 +268,7 @@ def _read_pairs(rows: list[Any]) -> Iterator[tuple[str, str]]:
 
 
 def _read_added_tokens(rows: Any) -> tuple[dict[str, int], list[str]]:
-    """The specials, and what is to be said of them."""
+    """Return the special tokens, and warnings about them."""
     rows = [] if rows is None else rows
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise TokenizerFormatError('"added_tokens" is not a list of objects.')
@@ -276,22 +281,22 @@ def _read_added_tokens(rows: Any) -> tuple[dict[str, int], list[str]]:
     ordinary = [text for text, row in zip(texts, rows, strict=True) if not row.get("special")]
     if ordinary:
         notes.append(
-            f"{len(ordinary)} added tokens, {ordinary[0]!r} the first, are not marked special; here all are special "
-            f'tokens. Pass allowed_special="all" for the ids of Hugging Face.'
+            f"{len(ordinary)} added tokens, the first is {ordinary[0]!r}, are not marked special; Gristmill treats all "
+            f'added tokens as special. Pass allowed_special="all" for the ids of Hugging Face.'
         )
     first = [text for text, row in zip(texts, rows, strict=True) if not row.get("normalized")]
     second = [text for text, row in zip(texts, rows, strict=True) if row.get("normalized")]
-    # So many that it would take long to look are taken to overlap.
+    # If there are too many pairs to check, they are assumed to overlap.
     if len(first) * len(second) > 100_000 or any(_overlap(a, b) for a in first for b in second):
         notes.append(
-            "added tokens with normalized=false overlap others, and Hugging Face looks for them first; here the "
+            "added tokens with normalized=false overlap others. Hugging Face matches them first; in Gristmill the "
             "leftmost wins, then the longest."
         )
     return {text: row.get("id") for text, row in zip(texts, rows, strict=True)}, notes  # from_pairs checks the ids
 
 
 def _overlap(a: str, b: str) -> bool:
-    """Whether a text can hold both such that they share characters."""
+    """Whether occurrences of both in a text can overlap."""
     sizes = range(1, min(len(a), len(b)))
     return a in b or b in a or any(a[-size:] == b[:size] or b[-size:] == a[:size] for size in sizes)
 
@@ -305,26 +310,26 @@ def _notes_on_normalizer(section: Any) -> Iterator[str]:
     for step in steps if isinstance(steps, list) else [steps]:
         if _is(step, "NFC"):
             yield (
-                "texts are not brought into the normal form NFC, which this tokenizer asks for. Most text is in it; "
-                'pass unicodedata.normalize("NFC", text) otherwise.'
+                "this tokenizer requires texts in normal form NFC, but texts are not normalized. Most text is already "
+                'NFC; otherwise pass unicodedata.normalize("NFC", text).'
             )
         elif step is not None:
             kind = step.get("type") if isinstance(step, dict) else step
-            raise _refuse(f"the normalizer {kind!r:.80}", "which would change texts before they are encoded.")
+            raise _refuse(f"the normalizer {kind!r:.80}", "which changes texts before encoding and is not supported.")
 
 
 def _notes_on_surroundings(content: dict[str, Any]) -> Iterator[str]:
-    """What happens to ids before or after the encoding, and is left to the caller."""
+    """Yield warnings about steps before and after encoding, which are left to the caller."""
     added = sorted(set(_post_processor_tokens(content.get("post_processor"))))
     if added:
-        yield f"the post-processor's tokens are not put around texts: {', '.join(added[:8])}. Add their ids yourself."
+        yield f"the post-processor's tokens are not added to texts: {', '.join(added[:8])}. Add their ids yourself."
     for section in ("truncation", "padding"):
         if content.get(section) is not None:
-            yield f"the {section} that this tokenizer asks for is not done. encode_batch() and Ragged.padded() have it."
+            yield f"the {section} of this tokenizer is not applied. Use encode_batch(max_tokens=…) and Ragged.padded()."
     decoder = content.get("decoder")
     if decoder is not None and not _is(decoder, "ByteLevel"):
         kind = decoder.get("type") if isinstance(decoder, dict) else decoder
-        yield f"the decoder {kind!r:.80} is not used: decode() gives back the bytes of the tokens."
+        yield f"the decoder {kind!r:.80} is not used: decode() returns the bytes of the tokens."
 
 
 def _post_processor_tokens(section: Any) -> Iterator[str]:
@@ -342,4 +347,4 @@ def _post_processor_tokens(section: Any) -> Iterator[str]:
             yield from (str(cls), str(sep))
         case _:
             kind = section.get("type") if isinstance(section, dict) else section
-            raise _refuse(f"the post-processor {kind!r:.80}", "which is not known.")
+            raise _refuse(f"the post-processor {kind!r:.80}", "which is not supported.")

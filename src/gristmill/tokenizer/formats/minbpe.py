@@ -1,12 +1,12 @@
-"""minbpe's `.model`, and beside it the `.vocab` that is for people: written, never read.
+"""minbpe's `.model`, and the human-readable `.vocab` that is written with it and never read.
 
     minbpe v1
-    '(?i:[sdmt]|ll|ve|re)|…            the pattern; an empty line: none, as for its BasicTokenizer
+    '(?i:[sdmt]|ll|ve|re)|…            the pattern; an empty line for none, as in its BasicTokenizer
     1                                  the number of special tokens
-    <|endoftext|> 100257               each with its id
-    104 101                            the merges: left id, right id; they make ids 256, 257, …
+    <|endoftext|> 100257               each special token with its id
+    104 101                            the merges: left id, right id; they create ids 256, 257, …
 
-Only Gristmill's own layout fits: bytes are their own ids, and what merges make follows. Specials may have any ids.
+Only Gristmill's layout can be stored: bytes are ids 0-255, followed by the merges. Special tokens may have any ids.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ VERSION = "minbpe v1"
 
 
 def recognizes(path: Path, head: bytes) -> bool:
-    """Whether the file looks like one of this format."""
+    """Whether the file looks like this format."""
     return head.startswith(VERSION.encode())
 
 
 def read(path: Path, given: Given) -> TokenizerParts:
-    """The tokenizer in the file at `path`."""
+    """Return the tokenizer in the file at `path`."""
     parts = parse(read_content(path))
     given.agree_with(parts.pattern, parts.vocabulary.special_tokens)
     return parts
 
 
 def files(parts: TokenizerParts, path: Path) -> dict[Path, bytes]:
-    """The files to write: `NAME.model` and `NAME.vocab`, whether `path` is `NAME` or `NAME.model`."""
+    """Return the files to write: `NAME.model` and `NAME.vocab`, for `NAME` or `NAME.model` as `path`."""
     data = dump(parts)
     check_content(data)
     stem = path.name.removesuffix(".model")
@@ -56,7 +56,7 @@ def files(parts: TokenizerParts, path: Path) -> dict[Path, bytes]:
 
 
 def dump(parts: TokenizerParts) -> bytes:
-    """The `.model` of a tokenizer."""
+    """Return the content of the `.model`."""
     vocabulary = parts.vocabulary
     made = np.arange(NUM_BYTE_TOKENS, NUM_BYTE_TOKENS + len(vocabulary.merges))
     if (
@@ -66,14 +66,13 @@ def dump(parts: TokenizerParts) -> bytes:
         or not np.array_equal(vocabulary.merges[:, 2], made)
     ):
         raise TokenizerFormatError(
-            "minbpe's file holds no ids of tokens: it takes bytes as ids 0-255 and merges from 256 on, and this "
+            "a minbpe file stores no ids of tokens: bytes are ids 0-255 and merges follow from 256 on, but this "
             "vocabulary has other ids. Export as 'huggingface' or 'gristmill'."
         )
     for special in vocabulary.special_tokens:
         if special.split() != [special]:
             raise TokenizerFormatError(
-                f"the special token {special!r} holds white space, which minbpe's file cannot hold. "
-                f"Give it another name."
+                f"the special token {special!r} contains white space, which a minbpe file cannot store. Rename it."
             )
     specials = sorted(vocabulary.special_tokens.items(), key=lambda item: item[1])
     lines = [VERSION, _pattern_line(parts.pattern), str(len(specials))]
@@ -87,23 +86,25 @@ def _pattern_line(pattern: Pattern) -> str:
         return ""
     if len(stages(pattern.regex)) > 1:
         raise TokenizerFormatError(
-            "the pattern has several expressions that cut one after the other, and minbpe's file holds one. "
+            "the pattern has several expressions that cut one after the other, but a minbpe file stores one. "
             "Export as 'huggingface' or 'gristmill'."
         )
     if len(pattern.regex.splitlines()) != 1:
-        raise TokenizerFormatError("the pattern has line breaks, and minbpe's file has one line for it.")
+        raise TokenizerFormatError(
+            "the pattern has line breaks, but a minbpe file has one line for it. Write them as \\n in the pattern."
+        )
     if pattern.name is None:
         warn_user(
-            f"minbpe drops text that the pattern {pattern.regex!r} does not match, and takes groups for pieces; "
+            f"minbpe drops text that the pattern {pattern.regex!r} does not match, and uses groups as pieces. "
             f"Gristmill does neither. Compare ids before you rely on them.",
             FormatWarning,
         )
-    # minbpe takes white space off both ends of the line.
+    # minbpe strips white space from both ends of the line.
     return pattern.regex if pattern.regex == pattern.regex.strip() else f"(?:{pattern.regex})"
 
 
 def dump_vocab(vocabulary: Vocabulary) -> bytes:
-    """The `.vocab`: how each token comes about, and its id. Bytes that are no text are shown as U+FFFD."""
+    """Return the content of the `.vocab`: each token with its parts and its id. Invalid UTF-8 is shown as U+FFFD."""
     shown = {id: _show(token) for id, token in vocabulary.tokens.items()}
     parts = {made: f"[{shown[left]}][{shown[right]}] -> " for left, right, made in vocabulary.merges.tolist()}
     lines = [f"{parts.get(id, '')}[{text}] {id}\n" for id, text in shown.items()]
@@ -120,21 +121,21 @@ def _show(token: bytes) -> str:
 
 
 def parse(data: bytes) -> TokenizerParts:
-    """The tokenizer in a `.model`."""
+    """Return the tokenizer in a `.model`."""
     try:
         lines = data.decode().split("\n")
     except UnicodeDecodeError as error:
         raise TokenizerFormatError(f"is not UTF-8: {error}") from None
     if lines[0].strip() != VERSION or lines[-1].strip():
         raise TokenizerFormatError(
-            f"is not a whole file of minbpe: the first line is {VERSION!r}, and the last one ends."
+            f"not a minbpe model, or truncated: expected {VERSION!r} on the first line and a trailing newline."
         )
     if len(lines) < 4:
         raise TokenizerFormatError("ends before the number of special tokens.")
     pattern = lines[1].strip()
     num_specials = _number(lines[2].strip(), 3)
     if num_specials > len(lines) - 4:
-        raise TokenizerFormatError(f"says that it has {num_specials:,} special tokens, and has fewer lines.")
+        raise TokenizerFormatError(f"line 3 announces {num_specials:,} special tokens, but the file has fewer lines.")
     specials = _read_specials(lines[3 : 3 + num_specials])
     rows = [_read_merge(line, 4 + num_specials + i) for i, line in enumerate(lines[3 + num_specials : -1])]
     merges = check_merges(rows)
@@ -169,4 +170,4 @@ def _read_merge(line: str, number: int) -> tuple[int, int]:
 def _number(text: str, line_number: int) -> int:
     if text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= MAX_ID:
         return int(text)
-    raise TokenizerFormatError(f"line {line_number}: {text[:80]!r} is no number from 0 to {MAX_ID:,}.")
+    raise TokenizerFormatError(f"line {line_number}: {text[:80]!r} is not an integer from 0 to {MAX_ID:,}.")

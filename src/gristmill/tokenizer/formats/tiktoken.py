@@ -1,7 +1,7 @@
-"""`.tiktoken`: one `base64(token) rank` a line, by rank. The rank is both the id and the priority of merging.
+"""`.tiktoken`: one `base64(token) rank` per line, by rank. The rank is both the id and the merge priority.
 
-Pattern and special tokens are not in the file: `pattern=` and `special_tokens=` say them, except for the files that
-OpenAI publishes, which are known by their names (`cl100k_base.tiktoken`, …). A gzipped file is read as well.
+The file does not store the pattern and special tokens: pass `pattern=` and `special_tokens=`, except for the files that
+OpenAI publishes, which are recognized by name (`cl100k_base.tiktoken`, …). Gzipped files are read as well.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CL100K_SPECIALS = {
     "<|fim_suffix|>": 100260,
     "<|endofprompt|>": 100276,
 }
-# What tiktoken has for the files that OpenAI publishes, by their names.
+# Pattern and special tokens of the files that OpenAI publishes, by name.
 PUBLISHED: dict[str, tuple[str, dict[str, int]]] = {
     "r50k_base": ("gpt2", {"<|endoftext|>": 50256}),
     "p50k_base": ("gpt2", {"<|endoftext|>": 50256}),
@@ -49,19 +49,19 @@ _LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?(?:\n|\Z)")
 
 
 def recognizes(path: Path, head: bytes) -> bool:
-    """Whether the file looks like one of this format."""
+    """Whether the file looks like this format."""
     return head.startswith(_GZIP) or path.name.endswith(".tiktoken") or _LINE.match(head) is not None
 
 
 def read(path: Path, given: Given) -> TokenizerParts:
-    """The tokenizer in the file at `path`."""
+    """Return the tokenizer in the file at `path`."""
     published = PUBLISHED.get(path.name.partition(".")[0])
     pattern = given.pattern
     if pattern is None:
         if published is None:
             raise TokenizerFormatError(
-                "a .tiktoken file holds no pattern, and the name of this one is not a published one "
-                f"({', '.join(PUBLISHED)}). Pass pattern=, and special_tokens= if there are some."
+                "a .tiktoken file does not store the pattern, and the name of this file is not one of the published "
+                f"names ({', '.join(PUBLISHED)}). Pass pattern=, and special_tokens= if there are any."
             )
         pattern = resolve_pattern(published[0])
     ranks = parse_ranks(read_content(path))
@@ -73,7 +73,7 @@ def read(path: Path, given: Given) -> TokenizerParts:
 
 
 def parse_ranks(data: bytes) -> dict[bytes, int]:
-    """The rank of each token of a file."""
+    """Return the rank of each token of a file."""
     if data.startswith(_GZIP):
         data = _decompressed(data)
     ranks: dict[bytes, int] = {}
@@ -91,19 +91,19 @@ def parse_ranks(data: bytes) -> dict[bytes, int]:
                 f"line {number} is {line[:80]!r} instead of base64, a space and a rank."
             ) from None
         if token in ranks:
-            raise TokenizerFormatError(f"line {number} has the token {token[:80]!r}, as an earlier one has.")
+            raise TokenizerFormatError(f"line {number} has the token {token[:80]!r}, as an earlier line has.")
         ranks[token] = value
     return ranks
 
 
 def files(parts: TokenizerParts, path: Path) -> dict[Path, bytes]:
-    """The file to write, by its path."""
+    """Return the content of the file to write, by path."""
     ranks = ranks_of(parts.vocabulary)
     specials = parts.vocabulary.special_tokens
     if PUBLISHED.get(path.name.partition(".")[0]) != (parts.pattern.name, specials):
         holds = f"special_tokens={specials!r}" if len(specials) <= 4 else "special_tokens= with their ids"
         warn_user(
-            f"a .tiktoken file holds neither the pattern nor special tokens. Read it with "
+            f"a .tiktoken file stores neither the pattern nor special tokens. Load it with "
             f"pattern={str(parts.pattern)!r}{', ' + holds if specials else ''}.",
             FormatWarning,
         )
@@ -114,37 +114,39 @@ def files(parts: TokenizerParts, path: Path) -> dict[Path, bytes]:
 
 
 def ranks_of(vocabulary: Vocabulary) -> dict[bytes, int]:
-    """The tokens with their ids as ranks, if tiktoken makes the same ids of them; else `TokenizerFormatError`."""
+    """Return the tokens with their ids as ranks. Raises TokenizerFormatError if tiktoken would give other ids."""
     ranks = {token: id for id, token in sorted(vocabulary.tokens.items())}
     by_rank = Vocabulary.from_ranks(ranks, {})
     if not np.array_equal(by_rank.merges, vocabulary.merges):
         raise TokenizerFormatError(
-            "tiktoken merges by the ids of what is made, one pair for each, and this vocabulary does not: ids would "
-            "differ. Export as 'huggingface' or 'gristmill'."
+            "tiktoken merges in order of the created ids, with one pair per token, but this vocabulary does not: ids "
+            "would differ. Export as 'huggingface' or 'gristmill'."
         )
     if vocabulary.other_tokens and not vocabulary.whole_pieces:
         raise TokenizerFormatError(
-            f"the vocabulary has {len(vocabulary.other_tokens):,} tokens that it never uses, and tiktoken would use "
+            f"the vocabulary has {len(vocabulary.other_tokens):,} tokens that it never uses, but tiktoken would use "
             f"them: ids would differ. Export as 'huggingface' or 'gristmill'."
         )
     return ranks
 
 
 def from_encoding(encoding: Any) -> TokenizerParts:
-    """The parts of a `tiktoken.Encoding`; a name is looked up by tiktoken, from its cache or the web."""
+    """Return the parts of a `tiktoken.Encoding`. tiktoken looks up a name in its cache or downloads it."""
     if isinstance(encoding, str):
         encoding = load_package("tiktoken", needed_by="from_tiktoken()").get_encoding(encoding)
     try:
         ranks, regex, specials = encoding._mergeable_ranks, encoding._pat_str, encoding._special_tokens
     except AttributeError:
-        raise TypeError(f"{type(encoding).__name__} is no tiktoken.Encoding. Pass one, or the name of one.") from None
+        raise TypeError(
+            f"{type(encoding).__name__} is not a tiktoken.Encoding. Pass an encoding or its name."
+        ) from None
     return TokenizerParts(
         Vocabulary.from_ranks(ranks, specials), resolve_pattern(regex), ASSUMED_TIE_BREAK, states_tie_break=False
     )
 
 
 def to_encoding(parts: TokenizerParts, name: str = "gristmill") -> Any:
-    """A `tiktoken.Encoding` that gives the same ids."""
+    """Return a `tiktoken.Encoding` that gives the same ids."""
     tiktoken = load_package("tiktoken", needed_by="to_tiktoken()")
     _warn_of_prefixes(parts.vocabulary.special_tokens)
     return tiktoken.Encoding(
@@ -158,25 +160,25 @@ def to_encoding(parts: TokenizerParts, name: str = "gristmill") -> Any:
 def _checked_pattern(pattern: Pattern) -> Pattern:
     if len(stages(pattern.regex)) > 1:
         raise TokenizerFormatError(
-            "the pattern has several expressions that cut one after the other, and tiktoken takes one. "
+            "the pattern has several expressions that cut one after the other, but tiktoken supports only one. "
             "Use to_huggingface()."
         )
     if pattern.name is None:
         warn_user(
-            f"the pattern {pattern.regex!r} is passed on as it is, and tiktoken reads it with another engine and drops "
-            f"text that it does not match. Compare ids before you rely on them.",
+            f"the pattern {pattern.regex!r} is passed on unchanged, but tiktoken uses another regex engine and drops "
+            f"text that the pattern does not match. Compare ids before you rely on them.",
             FormatWarning,
         )
     return pattern
 
 
 def _warn_of_prefixes(specials: Iterable[str]) -> None:
-    # In sorted order, what a string begins stands right behind it.
+    # In sorted order, strings that start with another string come directly after it.
     for short, long in pairwise(sorted(specials)):
         if long.startswith(short):
             warn_user(
-                f"the special token {short!r} is the beginning of {long!r}: Gristmill takes the longer one where both "
-                f"match, and tiktoken whichever comes first in its table. Where both are allowed, ids may differ.",
+                f"the special token {short!r} is a prefix of {long!r}: where both match, Gristmill takes the longer "
+                f"one, and tiktoken the first one in its table. If both are allowed, ids may differ.",
                 FormatWarning,
             )
             return
@@ -189,5 +191,5 @@ def _decompressed(data: bytes) -> bytes:
     except (EOFError, OSError, zlib.error) as error:
         raise TokenizerFormatError(f"is damaged gzip data: {error}") from None
     if len(content) > MAX_FILE_BYTES:
-        raise TokenizerFormatError(f"unpacks to more than {MAX_FILE_BYTES:,} bytes, which no tokenizer has.")
+        raise TokenizerFormatError(f"decompresses to more than {MAX_FILE_BYTES:,} bytes, the limit for a tokenizer.")
     return content

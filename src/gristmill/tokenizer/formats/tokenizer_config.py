@@ -1,8 +1,8 @@
-"""`tokenizer_config.json`: what transformers reads beside the files of a tokenizer.
+"""`tokenizer_config.json`, which transformers reads in addition to the tokenizer files.
 
-Without it, `AutoTokenizer` of transformers 4 picks a class by the name of the folder: one with "llama" in its name
-gets Llama's class, which puts a token before every text. The file names the class, the special tokens with their ids,
-and which of them begin, end and pad texts.
+Without it, `AutoTokenizer` of transformers 4 picks a class by the name of the folder: a name with "llama" gets Llama's
+class, which puts a token before every text. The file names the class, the special tokens with their ids, and the tokens
+that begin, end and pad texts.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from gristmill.tokenizer.formats.content import parse_json, read_content
 
 NAME = "tokenizer_config.json"
 ROLES = ("bos_token", "eos_token", "unk_token", "pad_token")
-NO_LIMIT = int(1e30)  # transformers' own way to say that a model has none
-# What the files of Hugging Face say of a special token beside its text and id.
+NO_LIMIT = int(1e30)  # transformers' value for a model without a limit
+# Other properties of a special token in Hugging Face files.
 SPECIAL_FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
 
-# Special tokens whose names say what they are for. Unlike in GGUF, `<|endoftext|>` is not said to begin texts as well:
-# transformers asks for no such token.
+# Roles of special tokens by their usual names. Unlike in GGUF, `<|endoftext|>` is not also the token that begins texts,
+# because transformers does not need one.
 OBVIOUS_ROLES = {
     "bos_token": ("<s>", "<|begin_of_text|>", "<|bos|>", "<bos>"),
     "eos_token": ("<|endoftext|>", "</s>", "<|end_of_text|>", "<|eos|>", "<eos>"),
@@ -31,14 +31,17 @@ OBVIOUS_ROLES = {
 
 
 def chosen_roles(specials: Mapping[str, int], given: Mapping[str, str | None]) -> dict[str, str]:
-    """The special tokens by their roles: those given, else the ones whose names say it; `OptionError` for others."""
+    """Return the special token of each role: the given one, otherwise one with a usual name.
+
+    Raises OptionError if a given token is not a special token.
+    """
     roles = {}
     for role, names in OBVIOUS_ROLES.items():
         token = given.get(role)
         if token is None:
             token = next((name for name in names if name in specials), None)
         elif token not in specials:
-            known = ", ".join(map(repr, specials)) or "none at all"
+            known = ", ".join(map(repr, specials)) or "none"
             raise OptionError(f"{role}={token!r} is not a special token of this tokenizer. It has {known:.200}.")
         if token is not None:
             roles[role] = token
@@ -52,16 +55,16 @@ def dump_config(
     tokenizer_class: str = "PreTrainedTokenizerFast",
     **settings: Any,
 ) -> bytes:
-    """The file for special tokens with these ids and roles.
+    """Return the content of the file for special tokens with these ids and roles.
 
-    settings: further keys of the file, such as model_max_length.
+    settings: more keys of the file, such as model_max_length.
     """
     by_id = sorted(specials.items(), key=lambda item: item[1])
     config = {
         "tokenizer_class": tokenizer_class,
         "model_max_length": NO_LIMIT,
-        "clean_up_tokenization_spaces": False,  # decoding gives the text back
-        # Version 4 would add token_type_ids, which GPT-2's model adds to its embeddings and Llama's refuses.
+        "clean_up_tokenization_spaces": False,  # decoding must return the original text
+        # Otherwise version 4 adds token_type_ids, which GPT-2's model adds to its embeddings and Llama's rejects.
         "model_input_names": ["input_ids", "attention_mask"],
         **roles,
         "additional_special_tokens": [special for special, _ in by_id if special not in roles.values()],
@@ -72,7 +75,7 @@ def dump_config(
 
 
 def read_added_tokens(folder: Path) -> Iterable[str]:
-    """The special tokens that the file in a folder names; none where there is no such file or it names none."""
+    """Yield the special tokens in the file of a folder; nothing if there is no file."""
     path = folder / NAME
     try:
         config = parse_json(read_content(path)) if path.is_file() else None

@@ -2,15 +2,15 @@
 
 In reading order:
 
-    opening.py        open_sequences: what data may be
-    source.py         where sequences lie: shards, or the flat files of the cache
+    opening.py        open_sequences: the supported kinds of data
+    source.py         storage of sequences: shards, or flat files in the cache
     parquet.py        lists of ids and vectors in Parquet files
-    cache.py          a folder that is made once, whatever happens
-    parquet_cache.py  what is made of Parquet files in it
-    buckets.py        the few widths they are padded to
-    order.py          which sequences make up each micro-batch
-    loader.py         numbers of sequences -> padded batches, here or by workers
-    dataset.py        SequenceDataset: all of it together
+    cache.py          a cache folder that is built once, safely
+    parquet_cache.py  conversion of Parquet files into the cache
+    buckets.py        the few widths that sequences are padded to
+    order.py          the sequences of each micro-batch
+    loader.py         padded batches, made in this process or by workers
+    dataset.py        SequenceDataset: the parts combined
 """
 
 from gristmill.lm.data.sequences.buckets import choose_bounds

@@ -1,8 +1,8 @@
-"""Buckets: the few widths that sequences of all lengths are padded to, chosen so that the padding is least.
+"""Buckets: the few widths that sequences are padded to, chosen to minimize padding.
 
-Each further width takes padding away, but sequences are shuffled only among those of their width, so widths are few.
+More widths mean less padding, but sequences are shuffled only among those of the same width, so there are few widths.
 
-Shapes: N sequences, M candidates for a bound, C their cumulative counts.
+Shapes: N sequences, M candidate bounds, C their cumulative counts.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ __all__ = ["bucket_of_length", "choose_bounds"]
 
 
 def choose_bounds(lengths: NDArray[np.int64], *, num_buckets: int = 16, multiple: int = 8, longest: int) -> list[int]:
-    """The bounds, at most `num_buckets` of them, with which all sequences together have the least padding.
+    """Return at most `num_buckets` bounds that minimize the total padding of all sequences.
 
-    A sequence is padded to the least bound that holds it. Bounds are multiples of `multiple`, which matrix units like,
-    powers of two below it, or `longest` itself, which is the limit of lengths and of bounds. Exact: by dynamic
-    programming over the histogram.
+    A sequence is padded to the smallest bound that is not below its length. Bounds are multiples of `multiple`, which
+    suit matrix units, powers of two below it, or `longest` itself, the maximum of lengths and bounds. The result is
+    optimal, by dynamic programming over the histogram of lengths.
 
     >>> choose_bounds(np.array([7, 8, 8, 30, 31, 64]), num_buckets=2, longest=64)
     [8, 64]
@@ -35,23 +35,23 @@ def choose_bounds(lengths: NDArray[np.int64], *, num_buckets: int = 16, multiple
 
 
 def _widths(max_length: int, multiple: int, longest: int) -> NDArray[np.int64]:
-    """The least width that may be a bound for each length from 0 on."""
+    """Return the smallest allowed bound for each length from 0."""
     widths = -(-np.arange(max_length + 1) // multiple) * multiple
     powers = [1 << power for power in range(multiple.bit_length()) if 1 << power < multiple]
-    for power in reversed(powers):  # one vector per document is a sequence of 1, and must not become one of 8
+    for power in reversed(powers):  # one vector per document is a sequence of 1, which must not be padded to 8
         widths[: power + 1] = power
     return np.minimum(widths, longest)
 
 
 def _best_ends(bounds_M: NDArray[np.int64], counts_M: NDArray[np.int64], num_buckets: int) -> list[int]:
-    """Which candidates end a bucket, so that the sum of count * bound over buckets is least.
+    """Return the candidates that end a bucket, so that the sum of count * bound over buckets is minimal.
 
-    slots[m] is the least number of slots for all sequences up to candidate m with the buckets allowed so far. One more
-    bucket, (j, m], costs bounds[m] times the sequences in it. Whole numbers, so that no rounding chooses.
+    slots[m] is the minimal number of slots for all sequences up to candidate m with the buckets allowed so far. Another
+    bucket (j, m] costs bounds[m] times its number of sequences. Integers avoid ties that depend on rounding.
     """
     before_M = np.cumsum(counts_M)
     slots_M = before_M * bounds_M  # with one bucket
-    begins = []  # for each further bucket and m: the candidate that ends the bucket before
+    begins = []  # for each further bucket and m: the candidate that ends the previous bucket
     for _ in range(num_buckets - 1):
         begins_M = np.zeros(len(bounds_M), np.int64)
         more_M = slots_M.copy()
@@ -68,7 +68,7 @@ def _best_ends(bounds_M: NDArray[np.int64], counts_M: NDArray[np.int64], num_buc
 
 
 def bucket_of_length(bounds: list[int]) -> NDArray[np.int64]:
-    """A table: the number of the bucket of each length from 0 to the last bound.
+    """Return a table with the bucket of each length from 0 to the last bound.
 
     >>> bucket_of_length([2, 3]).tolist()
     [0, 0, 0, 1]

@@ -1,13 +1,13 @@
-"""Cache: what was made of Parquet files once, kept for every later run over them.
+"""Cache of converted Parquet files, which later runs reuse.
 
-    sequences-0123…/meta.json          what was asked for, what was made, and the checksums of the files
+    sequences-0123…/meta.json          the request, the result, and the checksums of the files
                     train.bin, …       the sequences, as `FlatSequences` reads them
-                    shards/            or shards, where the column was text
-    .sequences-0123….new/              the same while it is being made
-    .sequences-0123….lock              locked by the process that makes it: several processes make it once
+                    shards/            or shards, if the column is text
+    .sequences-0123….new/              the same while it is being built
+    .sequences-0123….lock              locked by the process that builds it, so that it is built once
 
-The name is a hash of all that decides the content, so another input, column or tokenizer has a folder of its own. What
-is damaged is made again. A folder has its name once everything in it is whole and on the disk.
+The name is a hash of everything that determines the content, so another input, column or tokenizer gets another folder.
+A damaged entry is rebuilt. A folder gets its final name only when all its files are complete and flushed to disk.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _MAX_META_BYTES = 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A folder of the cache that is whole."""
+    """A complete folder of the cache."""
 
     folder: Path
-    about: dict[str, Any]  # what its maker recorded
-    files: dict[str, str]  # the XXH64 of each, by its name
+    about: dict[str, Any]  # metadata returned by `make`
+    files: dict[str, str]  # XXH64 of each file by name
     is_new: bool
 
 
 def cache_root(cache_dir: str | os.PathLike[str] | None) -> Path:
-    """`cache_dir`, or the place for caches of this user: $XDG_CACHE_HOME/gristmill, or ~/.cache/gristmill."""
+    """Return `cache_dir`, or the cache folder of this user: $XDG_CACHE_HOME/gristmill, or ~/.cache/gristmill."""
     if cache_dir is not None:
         return Path(cache_dir).absolute()
     home = os.environ.get("XDG_CACHE_HOME", "")
@@ -58,10 +58,11 @@ def cache_root(cache_dir: str | os.PathLike[str] | None) -> Path:
 def find_or_make(
     root: Path, request: Mapping[str, Any], make: Callable[[Path], dict[str, Any]], *, keep_unfinished: bool
 ) -> Entry:
-    """The entry for `request`, all that decides its content; `make` writes its files where there is none, or a damaged.
+    """Return the entry for `request`, built by `make` if it is missing or damaged.
 
-    make(folder) returns what to write down about them. With `keep_unfinished` it finds what a call that was killed or
-    interrupted has left, and resumes from it; otherwise an empty folder.
+    `request` is everything that determines the content. make(folder) writes the files and returns their metadata. With
+    `keep_unfinished` the folder contains the files of an interrupted call, from which `make` resumes; otherwise it is
+    empty.
     """
     request = {"format": FORMAT, "version": VERSION, **request}
     name = f"sequences-{hashlib.sha256(_dump(request)).hexdigest()[:32]}"
@@ -70,12 +71,12 @@ def find_or_make(
         return found
     _make_root(root)
     with _locked(root / f".{name}.lock"):
-        # Another process may have made it while this one waited.
+        # Another process may have built it while this one waited.
         found = _read(root / name, request)
         if found is None:
             _make(root / name, request, make, keep_unfinished)
             found = _read(root / name, request, is_new=True)
-    assert found is not None, "what was just made is not whole"
+    assert found is not None, "the new entry is not complete"
     return found
 
 
@@ -86,7 +87,7 @@ def _make(
     if not keep_unfinished:
         shutil.rmtree(new, ignore_errors=True)
     new.mkdir(exist_ok=True)
-    (new / META_FILE).unlink(missing_ok=True)  # of a process that was killed when all but the name was done
+    (new / META_FILE).unlink(missing_ok=True)  # left by a process that was killed just before the rename
     try:
         about = make(new)
         content = {"request": request, "about": about, "files": _describe(new)}
@@ -96,9 +97,9 @@ def _make(
             shutil.rmtree(folder)
         new.rename(folder)
     except BaseException as error:
-        if isinstance(error, OSError) and error.filename is None:  # the error of a full disk names no file
+        if isinstance(error, OSError) and error.filename is None:  # the error of a full disk has no file name
             error.filename = str(folder.parent)
-        # An input that cannot be read will be another one next time; only an interruption is worth resuming after.
+        # After an error, the input will differ next time; only an interruption can be resumed.
         if isinstance(error, Exception) or not keep_unfinished:
             shutil.rmtree(new, ignore_errors=True)
         raise
@@ -106,7 +107,7 @@ def _make(
 
 
 def _describe(folder: Path) -> dict[str, dict[str, Any]]:
-    """Size, time and checksum of every file, flushed to the disk."""
+    """Return size, time and checksum of every file, flushed to disk."""
     entries = {}
     for path in sorted(folder.rglob("*")):
         if path.is_dir():
@@ -124,7 +125,7 @@ def _describe(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _read(folder: Path, request: Mapping[str, Any], *, is_new: bool = False) -> Entry | None:
-    """The entry, if it is whole."""
+    """Return the entry if it is complete."""
     try:
         data = read_small_file(folder / META_FILE, what="an entry", max_bytes=_MAX_META_BYTES, error=CheckpointError)
         content = parse_json(data, error=CheckpointError)
@@ -140,7 +141,7 @@ def _read(folder: Path, request: Mapping[str, Any], *, is_new: bool = False) -> 
 
 
 def _is_intact(path: Path, entry: Mapping[str, Any]) -> bool:
-    """Whether the file is the one that was written. Its bytes are read only if it was touched or copied since."""
+    """Whether the file is unchanged. Its content is read only if its modification time differs."""
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode) or status.st_size != entry["bytes"]:
         return False
@@ -162,13 +163,13 @@ def _make_root(root: Path) -> None:
             raise PermissionError
     except OSError as error:
         raise OSError(
-            error.errno or 13, "No place to keep what is made of Parquet files. Pass another cache_dir", str(root)
+            error.errno or 13, "Cannot write the cache of Parquet files. Pass another cache_dir", str(root)
         ) from error
 
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Wait for, and hold, the lock at `path`; it ends with the process, however that ends."""
+    """Wait for and hold the lock at `path`. The lock is released when the process ends for any reason."""
     try:
         import fcntl
     except ImportError:

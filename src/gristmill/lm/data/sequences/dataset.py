@@ -1,6 +1,6 @@
 """SequenceDataset: the batches of a run over whole sequences, as a pure function of step and rank.
 
-Shapes: N sequences in all, B in a micro-batch of one rank, U in one of all ranks, padded to T.
+Shapes: N sequences in all, B per micro-batch of one rank, U per micro-batch of all ranks, padded to T.
 """
 
 from __future__ import annotations
@@ -27,24 +27,53 @@ __all__ = ["SequenceDataset"]
 class SequenceDataset:
     """Batches of whole sequences, one per document.
 
-    With `use_dynamic_padding` sequences of about the same length go together, and are padded to one of `num_buckets`
-    widths: `choose_bounds` finds those with the least padding. Without it, all are padded to max_sequence_length.
+    With `use_dynamic_padding`, sequences of similar length are batched together and padded to one of `num_buckets`
+    widths, which `choose_bounds` selects for the least padding. Without it, all are padded to max_sequence_length.
 
-    An epoch has every sequence at most once, and all but fewer than one micro-batch of all ranks: order.py shows how.
-    Epochs follow each other without a gap.
+    An epoch has every sequence at most once, and omits fewer sequences than one micro-batch of all ranks has (see
+    order.py). Epochs follow each other without a gap.
 
-    Every micro-batch is full: there is no shorter one at the end of an epoch. The remainder of num_sequences /
-    (world_size * batch_size) is left out of that epoch; the seed chooses which sequences, others in each epoch, each
-    equally often. This is `drop_last=True` of torch's DataLoader. There is no `drop_last=False`: its last batch has
-    another shape, which a compiled model compiles once more, and each of its few sequences counts for more than others
-    do. Validation leaves nothing out: it fills its last batch with rows that do not count.
+    Every micro-batch is full: the remainder of num_sequences / (world_size * batch_size) is omitted from that epoch.
+    The seed chooses different sequences in each epoch, each equally often. This corresponds to `drop_last=True` of
+    torch's DataLoader. There is no `drop_last=False`: its smaller last batch would make a compiled model compile again,
+    and would give its few sequences more weight. Validation omits nothing; it pads its last batch with rows that do not
+    count.
 
-    A batch depends on the arguments of `batch` alone, not on the workers that read it or on what was asked for before.
-    In a micro-step all ranks have batches of one shape.
+    A batch depends only on the arguments of `batch`, not on the workers that read it or on earlier calls. In a
+    micro-step, the batches of all ranks have the same shape.
 
-        data = open_sequences("stories.parquet", tokenizer="tokenizer.json")
-        dataset = SequenceDataset(data.train, max_sequence_length=1000, batch_size=32, seed=0, use_dynamic_padding=True)
-        batch = dataset.batch(step=100)
+    Args:
+        source: The sequences, such as `train` of `open_sequences`. Only their lengths are read at first.
+        max_sequence_length: Maximum tokens per sequence, as passed to `open_sequences`.
+        batch_size: Sequences per micro-batch of one rank.
+        seed: Seed of the order.
+        use_dynamic_padding: Pad to similar lengths instead of max_sequence_length.
+        num_buckets: Number of different widths with use_dynamic_padding.
+        device: Device of the batches.
+        num_workers: Processes that read and pad batches in advance, at most one per core. 0: a thread.
+        pin_memory: Put batches for a GPU in page-locked memory first, from which the GPU copies asynchronously.
+        prefetch_factor: Batches that each worker prepares in advance.
+        vocab_size: Check that ids are below this number. None: no check, and the model fails on a larger id.
+
+    Attributes:
+        messages: Messages for the user.
+
+    Raises:
+        OptionError: An option is out of range, or a sequence is longer than `max_sequence_length`.
+        TrainingError: There is no sequence.
+
+    Examples:
+        ```python
+        data = gm.lm.open_sequences("stories.parquet", tokenizer="tokenizer.json")
+        with gm.lm.SequenceDataset(
+            data.train, max_sequence_length=1000, batch_size=32, seed=0, use_dynamic_padding=True
+        ) as dataset:
+            print(dataset.steps_per_epoch(), dataset.padding_waste(), dataset.tokens_in_step(100))
+            batch = dataset.batch(step=100)
+            for batch in dataset.validation_batches(num_sequences=100):
+                ...
+            dataset.close()
+        ```
     """
 
     def __init__(
@@ -62,14 +91,7 @@ class SequenceDataset:
         prefetch_factor: int = 2,
         vocab_size: int | None = None,
     ) -> None:
-        """Looks at the lengths; no sequence is read yet.
-
-        num_workers: processes that read and pad batches ahead; 0: a thread does it.
-        pin_memory: batches for a GPU lie in page-locked memory first, from which it copies without waiting.
-        prefetch_factor: batches that each worker is ahead.
-        vocab_size: a batch with an id that is not below it is a `TrainingError` that names the file and the token.
-            None: nothing is checked, and the model fails as it may.
-        """
+        """Read the lengths of all sequences, but no sequence."""
         self.messages: list[str] = []
         self._source = source
         self._batch_size = check_positive("batch_size", batch_size)
@@ -84,43 +106,67 @@ class SequenceDataset:
             check_positive("num_buckets", num_buckets) if use_dynamic_padding else None,
         )
         self._order = Order(source.lengths_N, self._bounds, seed=check_seed(seed))
-        # What makes the batches of a rank among so many, before they are asked for: a thread or workers.
+        # The thread or workers that prepare batches in advance, for one (rank, world_size).
         self._ahead: tuple[tuple[int, int], _ThreadLoader | WorkerLoader] | None = None
 
-    # What it holds
+    # Sizes
 
     @property
     def num_sequences(self) -> int:
-        """N."""
+        """Number of sequences, N."""
         return self._order.num_sequences
 
     @property
     def batch_size(self) -> int:
-        """The sequences in a micro-batch of one rank."""
+        """Sequences per micro-batch of one rank."""
         return self._batch_size
 
     @property
     def bounds(self) -> list[int]:
-        """The widths that batches may have."""
+        """The widths that batches can have."""
         return list(self._bounds)
 
     @property
     def num_workers(self) -> int:
-        """The processes that read: no more than there are cores."""
+        """Number of worker processes, at most the number of cores."""
         return self._num_workers
 
     def steps_per_epoch(self, *, world_size: int = 1, num_micro_steps: int = 1) -> float:
-        """The steps in which every sequence comes once, but for those left out."""
+        """Return the number of steps per epoch.
+
+        Args:
+            world_size: Number of ranks.
+            num_micro_steps: Micro-batches per step and rank.
+
+        Raises:
+            TrainingError: There are fewer sequences than one micro-batch of all ranks needs.
+        """
         return self._order.num_units(world_size * self._batch_size) / num_micro_steps
 
     def tokens_in_step(self, step: int, *, world_size: int = 1, num_micro_steps: int = 1) -> tuple[int, int]:
-        """(tokens without padding, slots with padding) of all ranks and micro-batches. Nothing is read for it."""
+        """Return (tokens without padding, slots with padding) of all ranks and micro-batches, without reading data.
+
+        Args:
+            step: Step, counted from 0.
+            world_size: Number of ranks.
+            num_micro_steps: Micro-batches per step and rank.
+
+        Raises:
+            TrainingError: There are fewer sequences than one micro-batch of all ranks needs.
+        """
         unit_size = world_size * self._batch_size
         units = [self._order.unit(step * num_micro_steps + i, unit_size) for i in range(num_micro_steps)]
         return sum(unit.num_tokens for unit in units), sum(unit.width * unit_size for unit in units)
 
     def padding_waste(self, world_size: int = 1) -> float:
-        """The share of the slots of an epoch that are padding."""
+        """Return the share of padding in the slots of an epoch.
+
+        Args:
+            world_size: Number of ranks.
+
+        Raises:
+            TrainingError: There are fewer sequences than one micro-batch of all ranks needs.
+        """
         num_tokens, num_slots = self._order.epoch_slots(0, world_size * self._batch_size)
         return 1 - num_tokens / num_slots
 
@@ -129,21 +175,32 @@ class SequenceDataset:
     def batch(
         self, step: int, *, rank: int = 0, world_size: int = 1, micro_step: int = 0, num_micro_steps: int = 1
     ) -> Batch:
-        """The micro-batch number `micro_step` of `step` on this rank, on the device.
+        """Return micro-batch `micro_step` of `step` for this rank, on the device.
 
-        Rows of all ranks together are the same for the same world_size * batch_size.
+        The rows of all ranks together are the same for the same world_size * batch_size.
+
+        Args:
+            step: Step, counted from 0.
+            rank: This process.
+            world_size: Number of ranks.
+            micro_step: Micro-batch within the step, counted from 0.
+            num_micro_steps: Micro-batches per step and rank.
+
+        Raises:
+            OptionError: An argument is out of range.
+            TrainingError: An id is not below `vocab_size`, a worker died, or there are too few sequences for a batch.
         """
         check_within("rank", rank, world_size, "world_size")
         check_within("micro_step", micro_step, num_micro_steps, "num_micro_steps")
         if step < 0:
             raise OptionError(f"step={step} is negative. Steps are counted from 0.")
-        self._order.num_units(world_size * self._batch_size)  # an error here, not in a thread
+        self._order.num_units(world_size * self._batch_size)  # raises here instead of in a thread
         place = step * num_micro_steps + micro_step
         return self._loader(rank, world_size).take(place).batch(self._device)
 
     @property
     def num_val_batches(self) -> int:
-        """The batches of `validation_batches()` on one rank."""
+        """Number of batches of `validation_batches()` on one rank."""
         return -(-self.num_sequences // self._batch_size)
 
     def validation_batches(
@@ -154,14 +211,21 @@ class SequenceDataset:
         rank: int = 0,
         world_size: int = 1,
     ) -> Iterator[Batch]:
-        """A fixed subset of `num_sequences` sequences, each once, whatever the seed; without a number, all sequences.
+        """Yield a fixed subset of the sequences, each once, independent of the seed.
 
-        `num_batches` is num_batches * batch_size sequences, so another batch size takes others. The same
-        `num_sequences` is the same subset for every batch size.
+        The subset is spread evenly over all sequences and is the same for every world size; each rank gets its share.
+        All ranks get the same number of batches of the same shapes; surplus rows have only targets of -100. A mean over
+        sequences must therefore weight each batch by the targets that count, which can be none on some rank.
 
-        They lie evenly over all sequences and are the same for every world size: each rank takes its share. All ranks
-        get the same number of batches, of the same shapes: rows that are left over have only targets of -100. A mean
-        over the sequences therefore weighs each batch by what counts in it, which can be nothing on some rank.
+        Args:
+            num_batches: Size of the subset in batches of `batch_size`, so it depends on the batch size.
+            num_sequences: Size of the subset in sequences, which gives the same subset for every batch size. None,
+                without `num_batches`: all sequences.
+            rank: This process.
+            world_size: Number of ranks.
+
+        Raises:
+            OptionError: An argument is out of range, or both sizes are given.
         """
         check_within("rank", rank, world_size, "world_size")
         wanted = size_of_subset(self.num_sequences, self._batch_size, num_batches, num_sequences)
@@ -177,7 +241,7 @@ class SequenceDataset:
         made = padded(self._source, task, vocab_size=self._vocab_size)
         return made.pin_memory() if self._pin_memory else made
 
-    # Who reads ahead
+    # Prefetching
 
     def _loader(self, rank: int, world_size: int) -> _ThreadLoader | WorkerLoader:
         if self._ahead is None or self._ahead[0] != (rank, world_size):
@@ -199,7 +263,7 @@ class SequenceDataset:
         )
 
     def close(self) -> None:
-        """End the thread or the workers that read ahead; asking for another batch starts them again."""
+        """Stop the prefetching thread or workers. The next call of `batch` starts them again."""
         if self._ahead is not None:
             self._ahead[1].close()
 
@@ -223,17 +287,17 @@ class SequenceDataset:
             raise OptionError(f"num_workers={number} is negative. Pass 0 for a thread, or the number of processes.")
         cores = usable_cores()
         if number > cores:
-            self.messages.append(f"num_workers={number} is more than the {cores} cores here: {cores} workers read.")
+            self.messages.append(f"num_workers={number} is more than the {cores} cores: using {cores} workers.")
         return min(number, cores)
 
 
 class _ThreadLoader:
-    """`take(i)` is make(i), made by a thread of this process."""
+    """A loader whose `take(i)` returns make(i), computed in advance by a thread."""
 
     def __init__(self, make: Callable[[int], Padded], device: torch.device) -> None:
         initializer = None
         if device.type == "cuda":
-            # A new thread is on device 0 and would take memory there, whichever device this rank has.
+            # A new thread starts on device 0 and would allocate memory there, even if this rank has another device.
             index = torch.cuda.current_device() if device.index is None else device.index
             initializer = partial(torch.cuda.set_device, index)
         self._ahead = ReadAhead(make, initializer=initializer)
@@ -245,7 +309,7 @@ class _ThreadLoader:
 
 def _find_bounds(source: SequenceSource, max_sequence_length: int, num_buckets: int | None) -> list[int]:
     if not source.num_sequences:
-        raise TrainingError("there is no sequence: every document is empty. Pass documents with text.")
+        raise TrainingError("there are no sequences: every document is empty. Pass documents with text.")
     longest = int(source.lengths_N.max())
     if longest > max_sequence_length:
         raise OptionError(

@@ -1,9 +1,9 @@
-"""Batches from the numbers of their sequences: read and padded, here or by worker processes ahead of the run.
+"""Batches from the numbers of their sequences: read and padded in this process or by workers in advance.
 
-Which sequences make up a batch is settled in the process of the run; workers only read and pad them. So
-batches are the same for any number of them.
+The process of the run decides which sequences make up a batch; workers only read and pad them. So batches do not depend
+on the number of workers.
 
-Shapes: B sequences in a batch, T slots for tokens (or vectors of E numbers) in each.
+Shapes: B sequences per batch, with T slots for tokens (or vectors of E numbers) each.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Padded:
-    """What a batch is made from: half of it, because inputs follow from targets. It travels at half the cost."""
+    """The data of a batch. Inputs are omitted because they follow from the targets, which halves the transfer."""
 
     targets_BT: Tensor
     vectors_BTE: Tensor | None
 
     def pin_memory(self) -> Padded:
-        """The same in page-locked memory; torch calls it too."""
+        """Return a copy in page-locked memory. Torch calls this method too."""
         vectors_BTE = self.vectors_BTE
         return Padded(self.targets_BT.pin_memory(), None if vectors_BTE is None else vectors_BTE.pin_memory())
 
     def batch(self, device: torch.device) -> Batch:
-        """The batch on `device`, without waiting for it where that is possible."""
+        """Return the batch on `device`, copied asynchronously if possible."""
         non_blocking = device.type == "cuda"
         targets_BT = self.targets_BT.to(device, non_blocking=non_blocking)
         if self.vectors_BTE is None:
@@ -61,12 +61,12 @@ class Padded:
 
 
 def padded(source: SequenceSource, task: Task, *, vocab_size: int | None = None) -> Padded:
-    """The sequences of the task, padded, in main memory. A row of number -1 is padding and nothing else.
+    """Return the padded sequences of the task, in main memory. A sequence number of -1 gives a row of padding.
 
-    With `vocab_size`, an id that is not below it is a `TrainingError`.
+    With `vocab_size`, an id that is not below it raises `TrainingError`.
     """
     shape = (len(task.sequences_B), task.width)
-    # By numpy, not torch: a thread that calls into torch's pool gets a pool of its own beside that of the model.
+    # Pad with numpy, not torch: a thread that uses torch gets a second thread pool besides that of the model.
     targets_BT = np.full(shape, IGNORED, np.int64)
     dim = source.embedding_dim
     vectors_BTE = None if dim is None else np.zeros((*shape, dim), np.float32)
@@ -87,10 +87,10 @@ def padded(source: SequenceSource, task: Task, *, vocab_size: int | None = None)
 
 
 class WorkerLoader:
-    """`take(i)` is the batch of task(i), made by a worker before it is asked for as long as calls go one by one.
+    """`take(i)` returns the batch of task(i), made by a worker in advance as long as calls are consecutive.
 
-    Other calls are answered just as well, only later. The workers live on from one call to the next, end with this
-    process however it ends, and leave Ctrl-C to it.
+    Other calls work too, but wait for the batch. Workers persist between calls, exit when this process exits for any
+    reason, and ignore Ctrl-C.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class WorkerLoader:
         pin_memory: bool,
         vocab_size: int | None = None,
     ) -> None:
-        """No worker is started before the first `take`."""
+        """Workers start at the first `take`."""
         self._reader = _Reader(source, vocab_size)
         self._tasks = _Tasks(task)
         self._options: dict[str, Any] = {
@@ -111,24 +111,24 @@ class WorkerLoader:
             "prefetch_factor": prefetch_factor,
             "pin_memory": pin_memory,
         }
-        self._begin_anew()
+        self._reset()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._process = os.getpid()
         self._loader: DataLoader[Padded | Exception] | None = None
         self._batches: Any = None  # an iterator of the loader
         self._next = -1
 
     def take(self, number: int) -> Padded:
-        """Batch `number`; the next ones are begun."""
-        if self._process != os.getpid():  # the workers are those of the process that this one was forked from
+        """Return batch `number`, and start the next ones."""
+        if self._process != os.getpid():  # the workers belong to the parent of this forked process
             _NOT_OURS.append((self._loader, self._batches))
-            self._begin_anew()
+            self._reset()
         try:
             if self._batches is None or number != self._next:
                 self._start(number)
             batch: Padded | Exception = next(self._batches)
-        except BaseException as error:  # also Ctrl-C, which may leave a batch half taken
+        except BaseException as error:  # including Ctrl-C, which can interrupt a transfer
             self.close()
             if isinstance(error, RuntimeError) and "DataLoader worker" in str(error):
                 raise self._died(error) from error
@@ -148,7 +148,7 @@ class WorkerLoader:
                 collate_fn=_unchanged,
                 worker_init_fn=_begin_worker,
                 persistent_workers=True,
-                # Its own: seeds of workers would otherwise be drawn from the generator that dropout uses.
+                # Without it, the seeds of workers would be drawn from the generator that dropout uses.
                 generator=torch.Generator(),
                 **self._options,
             )
@@ -157,24 +157,24 @@ class WorkerLoader:
 
     def _died(self, error: Exception) -> TrainingError:
         return TrainingError(
-            f"a worker that reads the data has died: {' '.join(str(error).split())} Memory ran out, or the shared "
-            f"memory did (/dev/shm; in a container, docker run --shm-size=8g), or somebody ended it. Pass fewer "
-            f"workers, such as num_workers={self._options['num_workers'] // 2}; with 0 a thread reads."
+            f"a data worker died: {' '.join(str(error).split())} It ran out of memory or of shared memory (/dev/shm; "
+            f"in a container, docker run --shm-size=8g), or was killed. Pass fewer workers, such as "
+            f"num_workers={self._options['num_workers'] // 2}, or 0 to read in a thread."
         )
 
     def close(self) -> None:
-        """End the workers. A later `take` starts others."""
+        """Stop the workers. A later `take` starts new ones."""
         if self._process == os.getpid() and self._batches is not None:
-            self._batches._shutdown_workers()  # now, not when memory is next tidied
-            self._begin_anew()
+            self._batches._shutdown_workers()  # now, instead of at garbage collection
+            self._reset()
 
 
-# What a forked process has inherited: to let go of it would end the workers of another.
+# Loaders inherited by a forked process. Freeing them would stop the workers of the parent.
 _NOT_OURS: list[Any] = []
 
 
 class _Tasks(Sampler[Task]):
-    """The tasks from `first` on, without an end."""
+    """The endless sequence of tasks from `first`."""
 
     def __init__(self, task: Callable[[int], Task]) -> None:
         self._task = task
@@ -188,13 +188,13 @@ class _Tasks(Sampler[Task]):
 
 
 class _Reader(Dataset[Padded | Exception]):
-    """What a worker has: it makes the batch of a task."""
+    """The dataset of a worker: makes the batch of a task."""
 
     def __init__(self, source: SequenceSource, vocab_size: int | None) -> None:
         self._source, self._vocab_size = source, vocab_size
 
     def __getitem__(self, task: Task) -> Padded | Exception:
-        """An error is handed over like a batch: torch would put a page of traceback into its message."""
+        """Return the batch. An error is returned too, because torch would add a traceback to its message."""
         try:
             return padded(self._source, task, vocab_size=self._vocab_size)
         except Exception as error:
@@ -206,13 +206,13 @@ def _unchanged(item: Any) -> Any:
 
 
 def _begin_worker(number: int) -> None:
-    # Ctrl-C goes to all processes of a terminal; the one that trains decides what it means.
+    # Ctrl-C reaches all processes of a terminal, and only the training process handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """Torch looks for a parent that has died too, but only in a worker without work, and not under a fork server."""
+    """Exit when the parent dies. Torch checks that too, but only in an idle worker and not under a fork server."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -221,7 +221,10 @@ def _end_with_parent() -> None:
 
 @contextlib.contextmanager
 def _own_signal_handlers() -> Iterator[None]:
-    """Undo what torch does to SIGCHLD: `take` reports a worker that died, not whatever runs at that moment."""
+    """Restore the SIGCHLD handler that torch replaces.
+
+    So `take` reports a dead worker, instead of whatever code runs at that moment.
+    """
     if not hasattr(signal, "SIGCHLD") or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -229,5 +232,5 @@ def _own_signal_handlers() -> Iterator[None]:
     try:
         yield
     finally:
-        if before is not None:  # None: set by other than Python, which cannot set it again
+        if before is not None:  # None: not set by Python, which cannot restore it
             signal.signal(signal.SIGCHLD, before)

@@ -1,4 +1,4 @@
-"""open_sequences: shards or Parquet files -> the sequences of a run."""
+"""open_sequences: opens shards or Parquet files as the sequences of a run."""
 
 from __future__ import annotations
 
@@ -32,16 +32,31 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceData:
-    """The sequences to train on and to validate on, and what is known about them."""
+    """The sequences for training and validation, and their metadata.
+
+    Examples:
+        ```python
+        data = gm.lm.open_sequences("stories.parquet", tokenizer="tokenizer.json")
+        print(data.train.num_sequences, data.vocab_size)
+        ```
+    """
 
     train: SequenceSource
+    """Sequences to train on."""
     val: SequenceSource | None
-    tokenizer: Tokenizer | None  # None for ids whose tokenizer was not given, and for vectors
-    vocab_size: int | None  # None for vectors
-    embedding_dim: int | None  # None for tokens
-    identity: dict[str, Any]  # by which a resumed run recognizes its data: the keys of `identity.shards_identity`
+    """Sequences to validate on, or None without a validation split."""
+    tokenizer: Tokenizer | None
+    """Tokenizer of the ids. None for vectors, and for ids whose tokenizer is not known."""
+    vocab_size: int | None
+    """Number of tokens. None for vectors."""
+    embedding_dim: int | None
+    """Size of the vectors. None for tokens."""
+    identity: dict[str, Any]
+    """Fingerprints by which a resumed run recognizes its data, with the keys of `identity.shards_identity`."""
     from_parquet: bool
-    messages: list[str] = field(default_factory=list)  # for the user
+    """Whether the data came from Parquet files."""
+    messages: list[str] = field(default_factory=list)
+    """Messages for the user."""
 
 
 def open_sequences(
@@ -57,28 +72,42 @@ def open_sequences(
     cache_dir: PathLike | None = None,
     progress: ProgressOption = None,
 ) -> SequenceData:
-    """The sequences in `data`, one per document: a folder of shards, or Parquet files (one, a folder, a glob, a list).
+    """Return the sequences in `data`, one per document.
 
-    Sequences longer than max_sequence_length are cut. Those of shards, and of Parquet text, have the end-of-text id at
-    their end, unless they were cut; ids of Parquet are taken as they are.
+    Sequences longer than `max_sequence_length` are truncated. Sequences of shards and of Parquet text end with the
+    end-of-text id unless they are truncated. Ids from Parquet files are used unchanged.
 
-    What Parquet files hold is written to a cache once, and read from there by this and every later run. Several
-    processes that ask for the same at the same time make it once.
+    Parquet files are converted to a cache once, which later runs reuse. Processes that need the same cache at the same
+    time build it once.
 
-    text_column: text, which `tokenizer` (as in `encode_corpus`) encodes. Default: "text" if there is one.
-    tokens_column: lists of ids. Default: "tokens" or "input_ids", where there is no text. With a tokenizer, ids are
-        checked.
-    embedding_columns: vectors, precomputed; several ("a,b" or a list) are joined along the last axis.
-    val_fraction, seed: this share of the rows of Parquet files is for validation, chosen by a hash of the seed and of
-        their content. Shards have their own split.
-    cache_dir: where the cache is. Default: $XDG_CACHE_HOME/gristmill, or ~/.cache/gristmill.
-    progress: as in `train_tokenizer`, while the cache is made.
+    Args:
+        data: A folder of shards, `gm.Shards`, or Parquet files: a file, a folder, a glob or a list.
+        max_sequence_length: Maximum tokens per sequence.
+        tokenizer: Tokenizer of the text column, as in `encode_corpus`. With a column of ids, it is used to check them.
+        text_column: Column of text. Default: "text" if it exists.
+        tokens_column: Column of lists of ids. Default: "tokens" or "input_ids" if there is no text.
+        embedding_columns: Columns of vectors. Several ("a,b" or a list) are concatenated along the last axis.
+        val_fraction: Share of the rows of Parquet files held out for validation. Shards have their own split.
+        seed: Seed of that split. Rows are chosen by a hash of the seed and their content.
+        cache_dir: Folder of the cache. Default: $XDG_CACHE_HOME/gristmill, or ~/.cache/gristmill.
+        progress: Progress display while the cache is built, as in `train_tokenizer`.
+
+    Raises:
+        OptionError: An option is out of range or does not fit the data.
+        CorpusError: A column is missing, has a wrong type, or the files hold nothing to train on.
+        FileNotFoundError: There is no such file or folder.
+        ShardsFormatError: The shards are damaged.
+
+    Examples:
+        ```python
+        data = gm.lm.open_sequences("stories.parquet", tokenizer="tokenizer.json", max_sequence_length=500)
+        ```
     """
     columns = _given_columns(text_column, tokens_column, embedding_columns)
     own = None if tokenizer is None else as_tokenizer(tokenizer)
     if isinstance(data, Shards) or (isinstance(data, str | os.PathLike) and _is_shards(data)):
         if columns is not None:
-            raise OptionError(f"{columns.option} is for Parquet files, and the data are shards. Leave it out.")
+            raise OptionError(f"{columns.option} applies to Parquet files, but the data are shards. Leave it out.")
         return _of_shards(data if isinstance(data, Shards) else Shards(data), own, max_sequence_length)
     with _without_skip_hint():
         files = _find_parquet([data] if isinstance(data, str | os.PathLike) else data)
@@ -95,7 +124,7 @@ def open_sequences(
 
 
 def _is_shards(data: PathLike) -> bool:
-    """Whether it is a folder of shards, finished or not."""
+    """Whether the path is a folder of shards, complete or not."""
     marks = (MANIFEST_FILE, PROGRESS_FILE, REQUEST_FILE, REPLACED_FILE)
     return any((Path(data) / name).exists() for name in marks)
 
@@ -106,7 +135,7 @@ def _find_parquet(names: Sequence[PathLike]) -> FoundFiles:
         raise TypeError(f"data is a {kind}. Pass a folder of shards, Parquet files or gristmill.Shards.")
     files = find_files(list(names), Reading(input_format="parquet"))
     if not files.inputs:
-        raise EmptyCorpusError("the list of files is empty: there is nothing to train on.")
+        raise EmptyCorpusError("the list of files is empty. Pass at least one Parquet file.")
     return files
 
 
@@ -120,10 +149,10 @@ def _given_columns(text: str | None, tokens: str | None, embeddings: str | Seque
         parts = embeddings.split(",") if isinstance(embeddings, str) else embeddings
         given.append(Columns("vectors", tuple(part.strip() for part in parts), f"embedding_columns={embeddings!r}"))
     if len(given) > 1:
-        raise OptionError(f"{' and '.join(columns.option for columns in given)}: a sequence is one of them. Pass one.")
+        raise OptionError(f"{' and '.join(columns.option for columns in given)} cannot be combined. Pass one of them.")
     for columns in given:
         if not columns.names or not all(columns.names) or len({*columns.names}) < len(columns.names):
-            raise OptionError(f"{columns.option}: a name is missing or there twice. Pass the names of columns.")
+            raise OptionError(f"{columns.option}: a column name is empty or repeated. Pass different column names.")
     return given[0] if given else None
 
 
@@ -149,7 +178,7 @@ def _check_fraction(fraction: Any) -> float:
 
 @contextlib.contextmanager
 def _without_skip_hint() -> Iterator[None]:
-    """Errors in the words of this stage: no option to leave damaged inputs out, and columns by their name here."""
+    """Adapt error messages: no advice to skip damaged inputs, and `text_column` instead of `text_field`."""
     try:
         yield
     except DamagedInputError as error:
@@ -161,7 +190,7 @@ def _without_skip_hint() -> Iterator[None]:
         raise CorpusError(str(error).replace("text_field=", "text_column=")) from error
 
 
-# What there is in it
+# Sequences
 
 
 def _of_shards(
@@ -175,15 +204,15 @@ def _of_shards(
     made_with = shards.tokenizer_fingerprint
     if tokenizer is not None and made_with is not None and tokenizer.fingerprint != made_with:
         raise OptionError(
-            f"the tokenizer is not the one that made the shards (fingerprint {tokenizer.fingerprint[:12]}…, and theirs "
-            f"is {made_with[:12]}…). Leave it out: shards have their own."
+            f"the shards were made with another tokenizer (fingerprint {made_with[:12]}…, not "
+            f"{tokenizer.fingerprint[:12]}…). Leave tokenizer out: the shards contain theirs."
         )
     train = ShardSequences(shards, max_sequence_length=max_sequence_length)
     if not train.num_sequences:
         where = "the Parquet files" if from_parquet else str(shards.paths[0].parent if shards.paths else "the shards")
         raise EmptyCorpusError(
-            f"{where}: no document to train on has a token. Pass more text, or a smaller val_fraction: validation may "
-            f"have taken all."
+            f"{where}: no training document has a token. Pass more text, or a smaller val_fraction if validation took "
+            f"all documents."
         )
     val = None
     if shards.split == "train" and "val" in shards.splits:
@@ -205,8 +234,8 @@ def _of_text(entry: Entry, request: Request, max_sequence_length: int) -> Sequen
     messages = _cache_messages(entry, num_nulls=shards.manifest.num_nulls)
     if shards.end_of_text is None:
         messages.append(
-            "the tokenizer has no end-of-text token, so the model cannot learn where a sequence ends. Train one with "
-            "the special token <|endoftext|>."
+            "the tokenizer has no end-of-text token, so the model cannot learn where a sequence ends. Train a "
+            "tokenizer with the special token <|endoftext|>."
         )
     return _of_shards(shards, request.tokenizer, max_sequence_length, from_parquet=True, messages=messages)
 
@@ -249,9 +278,9 @@ def _of_lists(entry: Entry, request: Request, max_sequence_length: int) -> Seque
 def _cache_messages(entry: Entry, *, num_nulls: int, num_empty: int = 0) -> list[str]:
     messages = []
     if entry.is_new:
-        messages.append(f"the Parquet files were read once, into {entry.folder}; later runs take it from there.")
+        messages.append(f"the Parquet files were converted to a cache in {entry.folder}; later runs reuse it.")
     if num_nulls:
-        messages.append(f"rows that are null and were left out: {num_nulls:,}.")
+        messages.append(f"skipped null rows: {num_nulls:,}.")
     if num_empty:
-        messages.append(f"rows that are empty and were left out: {num_empty:,}.")
+        messages.append(f"skipped empty rows: {num_empty:,}.")
     return messages

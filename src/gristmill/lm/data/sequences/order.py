@@ -1,15 +1,15 @@
-"""Order: which sequences make up each micro-batch of a run, computed from its number alone.
+"""Order: the sequences of each micro-batch of a run, computed from its number alone.
 
-A unit is what all ranks take together in a micro-step: U = world_size * batch_size sequences of about one length,
-padded to one width, so that no rank waits for another. The units of an epoch, before they are shuffled:
+A unit has the sequences of all ranks in a micro-step: U = world_size * batch_size sequences of similar length, padded
+to one width, so that no rank waits for another. The units of an epoch, before they are shuffled:
 
-    bucket 0, shuffled | bucket 1, shuffled | … | bucket K - 1, shuffled | left out
+    bucket 0, shuffled | bucket 1, shuffled | … | bucket K - 1, shuffled | omitted
     unit 0 | unit 1 | unit 2 | …                                         |
 
-So what is left over in a bucket moves up to the next longer one, and only fewer than U sequences are left out, others
-in each epoch. Nothing of this is stored: where the item at a place comes from is a function of the place.
+The remainder of a bucket moves up to the next longer one, and only fewer than U sequences are omitted, different ones
+in each epoch. Nothing of this is stored: the item at a place is a function of the place.
 
-Shapes: N sequences, K buckets, P units asked for at once, U sequences in each.
+Shapes: N sequences, K buckets, P units computed at once, U sequences per unit.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from gristmill.lm.data.sequences.buckets import bucket_of_length
 
 __all__ = ["Order", "Unit"]
 
-# Units that are computed at once, so that the overhead of a numpy call is negligible.
+# Units computed at once, so that the overhead of numpy calls is negligible.
 BLOCK_UNITS = 64
-# Training and the thread that reads ahead are in neighbouring blocks.
+# Blocks to cache: training and the prefetching thread use neighbouring blocks.
 NUM_BLOCKS = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
-    """The sequences of all ranks in a micro-step, the width they are padded to, and their tokens without padding."""
+    """The sequences of all ranks in a micro-step, their padded width, and their tokens without padding."""
 
     sequences_U: NDArray[np.int64]
     width: int
     num_tokens: int
 
     def of_rank(self, rank: int, batch_size: int) -> NDArray[np.int64]:
-        """sequences_B: those of one rank."""
+        """Return sequences_B, those of one rank."""
         return self.sequences_U[rank * batch_size : (rank + 1) * batch_size]
 
 
@@ -49,11 +49,11 @@ class Order:
     """The endless sequence of units: those of epoch 0, shuffled, then those of epoch 1, and so on."""
 
     def __init__(self, lengths_N: NDArray[np.int64], bounds: list[int], *, seed: int) -> None:
-        """Sorts the sequences by bucket; `bounds` must hold them all."""
+        """Sort the sequences by bucket. `bounds` must cover all lengths."""
         self._lengths_N = lengths_N
         self._bounds_K = np.array(bounds)
         self._seed = seed
-        # One byte per sequence is enough for sorting, which is then by digits and fast. Ties stay in order.
+        # With one byte per sequence, numpy uses a fast radix sort. Ties stay in order.
         buckets_N = bucket_of_length(bounds).astype(np.min_scalar_type(len(bounds)))[lengths_N]
         self._by_bucket_N = np.argsort(buckets_N, kind="stable")
         self._sizes_K = np.bincount(buckets_N, minlength=len(bounds))
@@ -62,29 +62,29 @@ class Order:
 
     @property
     def num_sequences(self) -> int:
-        """N."""
+        """Number of sequences, N."""
         return len(self._lengths_N)
 
     def num_units(self, unit_size: int) -> int:
-        """The units of an epoch; `TrainingError` if there is not even one."""
+        """Return the units per epoch; `TrainingError` if there is not even one."""
         if unit_size > self.num_sequences:
             raise TrainingError(
-                f"there are {self.num_sequences:,} sequences, and one micro-batch of all devices takes {unit_size:,}. "
+                f"there are {self.num_sequences:,} sequences, but one micro-batch of all devices needs {unit_size:,}. "
                 f"Pass a smaller batch_size, or more documents."
             )
         return self.num_sequences // unit_size
 
     def unit(self, place: int, unit_size: int) -> Unit:
-        """The unit at `place` of the endless sequence."""
+        """Return the unit at `place` of the endless sequence."""
         epoch, number = divmod(place, self.num_units(unit_size))
         block, i = divmod(number, BLOCK_UNITS)
         return self._block(epoch, block, unit_size)[i]
 
     def epoch_slots(self, epoch: int, unit_size: int) -> tuple[int, int]:
-        """(tokens without padding, slots with padding) of an epoch."""
+        """Return (tokens without padding, slots with padding) of an epoch."""
         num_units = self.num_units(unit_size)
         kept_K = self._kept_K(epoch, unit_size)
-        # Units that end in each bucket have its width.
+        # A unit has the width of the bucket in which it ends.
         num_ended_K = np.cumsum(kept_K) // unit_size
         slots = int((np.diff(num_ended_K, prepend=0) * self._bounds_K).sum()) * unit_size
         assert num_ended_K[-1] == num_units
@@ -96,9 +96,10 @@ class Order:
         return int(self._lengths_N.sum() - num_left_out), slots
 
     def validation_units(self, wanted: int, unit_size: int) -> list[tuple[NDArray[np.int64], int]]:
-        """(sequences_U, width) of units with `wanted` sequences that lie evenly over all, whatever the seed.
+        """Return (sequences_U, width) of units with `wanted` sequences, spread evenly over all.
 
-        By buckets, and in order within each. The last unit is filled up with -1.
+        The result does not depend on the seed. Sequences are sorted by bucket and keep their order within a bucket. The
+        last unit is padded with -1.
         """
         chosen = np.arange(wanted, dtype=np.int64) * self.num_sequences // wanted
         widths = self._bounds_K[np.searchsorted(self._bounds_K, self._lengths_N[chosen])]
@@ -111,7 +112,7 @@ class Order:
             units.append((sequences_U, int(widths[rows[-1]])))
         return units
 
-    # How a place becomes a sequence
+    # From places to sequences
 
     def _make_block(self, epoch: int, block: int, unit_size: int) -> list[Unit]:
         num_units = self.num_units(unit_size)
@@ -131,25 +132,25 @@ class Order:
         return list(map(Unit, sequences_PU, widths_P.tolist(), num_tokens_P.tolist()))
 
     def _members(self, bucket: int, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        """The sequences at `positions` of the shuffled bucket."""
+        """Return the sequences at `positions` of the shuffled bucket."""
         shuffled = self._shuffled(positions, int(self._sizes_K[bucket]), epoch, stream=bucket)
         members: NDArray[np.int64] = self._by_bucket_N[self._begins_K[bucket] + shuffled]
         return members
 
     def _kept_K(self, epoch: int, unit_size: int) -> NDArray[np.int64]:
-        """How many sequences of each bucket are in the epoch; which ones, its shuffle decides.
+        """Return how many sequences of each bucket are in the epoch. The shuffle of the bucket decides which ones.
 
-        As many are left out of each bucket as a draw among all sequences gives, so each sequence is left out equally
-        often, whatever its length.
+        The omitted sequences are drawn among all sequences, so each is omitted equally often, independent of its
+        length.
         """
         num_left_out = self.num_sequences % unit_size
         places = np.arange(self.num_sequences - num_left_out, self.num_sequences)
         drawn = self._shuffled(places, self.num_sequences, epoch, stream=len(self._bounds_K) + 1)
-        buckets = np.searchsorted(self._begins_K, drawn, side="right") - 1  # of empty buckets, the last at a place
+        buckets = np.searchsorted(self._begins_K, drawn, side="right") - 1  # skips empty buckets
         return self._sizes_K - np.bincount(buckets, minlength=len(self._sizes_K))
 
     def _shuffled(self, places: NDArray[np.int64], size: int, epoch: int, *, stream: int) -> NDArray[np.int64]:
-        """Each stream of an epoch has a shuffle of its own: one per bucket, one for the units, one for the left out."""
+        """Shuffle with one permutation per stream: one for each bucket, one for units, one for omissions."""
         if not len(places):
             return places
         return permuted(places, size, seed=self._seed, epoch=epoch * (len(self._bounds_K) + 2) + stream)

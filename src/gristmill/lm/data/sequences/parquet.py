@@ -1,15 +1,15 @@
-"""Sequences in Parquet files: lists of ids, or precomputed embeddings, read in little memory.
+"""Sequences in Parquet files: lists of ids, or precomputed embeddings, read with little memory.
 
-| column | a row is |
+| column | meaning of a row |
 |---|---|
-| list of whole numbers | a sequence of ids |
+| list of integers | a sequence of ids |
 | list of lists of floating-point numbers | a sequence of vectors |
 | list of floating-point numbers | one vector: a sequence of 1 |
 
-Lists of any kind (list, large_list, fixed_size_list) and numbers of any width. Nulls in place of rows are left out and
-counted, and so are empty rows; nulls within them, negative ids and numbers that are not finite are errors.
+Lists may be of any kind (list, large_list, fixed_size_list), numbers of any width. Null rows and empty rows are skipped
+and counted. Nulls inside rows, negative ids and numbers that are not finite are errors.
 
-Shapes: R rows, M ids or vectors of E numbers in all of them.
+Shapes: R rows, with M ids or vectors of E numbers in all.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ class Rows:
 
     items: NDArray[Any]  # ids_M (uint32) or vectors_ME (float32)
     lengths_R: NDArray[np.int64]
-    num_nulls: int  # that were among them
-    num_empty: int
-    share: float  # of the file that was read so far, about
+    num_nulls: int  # skipped null rows
+    num_empty: int  # skipped empty rows
+    share: float  # approximate share of the file read so far
 
 
 @dataclass(slots=True)
 class Reader:
-    """Reads the sequences of files. It remembers the dimension of the vectors, which all files must share."""
+    """Reads the sequences of files. Remembers the dimension of the vectors, which must be the same in all files."""
 
     kind: Literal["tokens", "vectors"]
     columns: tuple[str, ...]
-    vocab_size: int | None = None  # ids must be smaller
-    dims: dict[str, int] = field(default_factory=dict)  # of the vectors, by column
+    vocab_size: int | None = None  # ids must be below it
+    dims: dict[str, int] = field(default_factory=dict)  # size of the vectors by column
 
     def read(self, input: Input) -> Iterator[Rows]:
-        """The rows of a file, some at a time. It is found complete and unchanged before the last of them is used."""
+        """Yield the rows of a file in chunks. Raises an error before the end if the file is incomplete or changed."""
         load_pyarrow()
         with opened_file(input) as (source, file):
             first = 0
@@ -91,7 +91,7 @@ class Reader:
 
         place.column = self.columns[0]
         if not _is_list(array.type) or not pyarrow.types.is_integer(array.type.value_type):
-            raise place.wrong_type(array.type, "lists of whole numbers are sequences of ids")
+            raise place.wrong_type(array.type, "lists of integers")
         lengths_R, values = _flattened(array)
         ids_M = place.without_nulls(values, lengths_R)
         limit = MAX_VOCAB_SIZE if self.vocab_size is None else self.vocab_size
@@ -104,7 +104,7 @@ class Reader:
     # Vectors
 
     def _vectors(self, place: _Place, arrays: list[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """The vectors of all columns, joined along their last axis."""
+        """Return the vectors of all columns, concatenated along their last axis."""
         parts: list[NDArray[np.float32]] = []
         lengths_R = np.zeros(0, np.int64)
         for name, array in zip(self.columns, arrays, strict=True):
@@ -113,7 +113,7 @@ class Reader:
             if parts and (lengths != lengths_R).any():
                 row = int(np.flatnonzero(lengths != lengths_R)[0])
                 raise place.refused_row(
-                    row, f"{lengths[row]:,} vectors, and {self.columns[0]!r} has {lengths_R[row]:,} there"
+                    row, f"there are {lengths[row]:,} vectors, but {lengths_R[row]:,} in {self.columns[0]!r}"
                 )
             parts.append(vectors_ME)
             lengths_R = lengths
@@ -123,7 +123,7 @@ class Reader:
         import pyarrow
 
         if not (_is_vector(array.type) or (_is_list(array.type) and _is_vector(array.type.value_type))):
-            raise place.wrong_type(array.type, "lists of floating-point numbers, or lists of such lists, are vectors")
+            raise place.wrong_type(array.type, "lists of floating-point numbers, or lists of such lists")
         if _is_vector(array.type):
             lengths_R, vectors = np.ones(len(array), np.int64), array
         else:
@@ -138,56 +138,56 @@ class Reader:
             numbers = place.without_nulls(values, lengths_R * dim).astype("<f4")
         if not np.isfinite(numbers).all():
             wrong = int(np.flatnonzero(~np.isfinite(numbers))[0])
-            raise place.refused(wrong, lengths_R * dim, f"{values[wrong].as_py()} is not finite as a number of 32 bits")
+            raise place.refused(wrong, lengths_R * dim, f"{values[wrong].as_py()} is not finite in float32")
         return numbers.reshape(len(dims_M), dim), lengths_R
 
     def _dim(self, place: _Place, dims_M: NDArray[np.int64], lengths_R: NDArray[np.int64]) -> int:
-        """The dimension of the vectors of a column: that of the first one ever seen, which all must have."""
+        """Return the size of the vectors of a column: that of the first vector, which all others must have."""
         if not len(dims_M):
             return self.dims.get(place.column, 0)
         dim = self.dims.setdefault(place.column, int(dims_M[0]))
         if not dim:
-            raise place.refused(0, lengths_R, "a vector of 0 numbers")
+            raise place.refused(0, lengths_R, "a vector is empty")
         if (dims_M != dim).any():
             wrong = int(np.flatnonzero(dims_M != dim)[0])
-            raise place.refused(wrong, lengths_R, f"a vector of {dims_M[wrong]:,} numbers, and others have {dim:,}")
+            raise place.refused(wrong, lengths_R, f"a vector has {dims_M[wrong]:,} numbers, but others have {dim:,}")
         return dim
 
 
 @dataclass(slots=True)
 class _Place:
-    """Which rows of which column are being looked at, for errors."""
+    """The rows and column being read, for errors."""
 
     name: str  # of the file
-    first: int  # the row of the file that they begin with
+    first: int  # number of the first row in the file
     column: str = ""
     rows_R: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def without_nulls(self, values: Any, lengths_R: NDArray[np.int64]) -> NDArray[Any]:
-        """The values of the rows as an array of numpy."""
+        """Return the values of the rows as a numpy array."""
         if values.null_count:
             raise self.refused(_first_null(values), lengths_R, "a number is null")
         array: NDArray[Any] = values.to_numpy(zero_copy_only=False)
         return array
 
     def refused(self, item: int, lengths_R: NDArray[np.int64], what: str) -> CorpusError:
-        """What to raise for an item, by its number among all items of the rows."""
+        """Return the error for an item, given by its number among all items of the rows."""
         return self.refused_row(int(np.searchsorted(np.cumsum(lengths_R), item, side="right")), what)
 
     def refused_row(self, row: int, what: str) -> CorpusError:
-        """What to raise for one of the rows."""
+        """Return the error for one of the rows."""
         return CorpusError(
             f"{self.name}: column {self.column!r}, row {self.rows_R[row]:,}: {what}. "
-            f"Correct the row, or make it null to leave it out."
+            f"Correct the row, or set it to null to skip it."
         )
 
     def wrong_type(self, type: Any, allowed: str) -> CorpusError:
-        """What to raise for a column of another type."""
-        return CorpusError(f"{self.name}: column {self.column!r} is of type {type}, and only {allowed}.")
+        """Return the error for a column of a wrong type."""
+        return CorpusError(f"{self.name}: column {self.column!r} has type {type}. Pass a column of {allowed}.")
 
 
 def column_types(input: Input) -> dict[str, Any]:
-    """The columns of a file, and their types as pyarrow has them."""
+    """Return the columns of a file and their pyarrow types."""
     load_pyarrow()
     with opened_file(input) as (_, file):
         schema = _parquet_file(input, file).schema_arrow
@@ -195,7 +195,7 @@ def column_types(input: Input) -> dict[str, Any]:
 
 
 def _tables(input: Input, file: Any, columns: tuple[str, ...]) -> Iterator[tuple[Any, int]]:
-    """Some rows of the columns at a time, and how many rows the file has."""
+    """Yield chunks of rows of the columns, and the number of rows of the file."""
     import pyarrow
 
     opened = _parquet_file(input, file)
@@ -218,10 +218,10 @@ def _tables(input: Input, file: Any, columns: tuple[str, ...]) -> Iterator[tuple
             raise_unless_damage(error)
             raise damaged(input, damage, begin, error) from error
         if seen != about.num_rows:
-            raise damaged(input, damage, begin, f"{seen:,} of {about.num_rows:,} rows are there")
+            raise damaged(input, damage, begin, f"only {seen:,} of {about.num_rows:,} rows could be read")
         given += seen
     if given != total_rows:  # the footer has no checksum
-        raise damaged(input, "damaged footer", input.num_bytes, "the row groups have not as many rows as the file")
+        raise damaged(input, "damaged footer", input.num_bytes, "row counts of the row groups and the file differ")
 
 
 def _parquet_file(input: Input, file: Any) -> Any:
@@ -246,7 +246,7 @@ def _check_columns(input: Input, schema: Any, columns: tuple[str, ...]) -> None:
 
 
 def _flattened(array: Any) -> tuple[NDArray[np.int64], Any]:
-    """How long each list is, none of them null, and what is in all of them."""
+    """Return the length of each list, none of which is null, and the items of all lists."""
     from pyarrow import compute
 
     lengths = compute.list_value_length(array).to_numpy(zero_copy_only=False).astype(np.int64)

@@ -1,6 +1,6 @@
-"""From Parquet files to the cache: text becomes shards, lists of ids and vectors become flat files.
+"""Conversion of Parquet files into the cache: text becomes shards, lists of ids and vectors become flat files.
 
-Shapes: R rows, M ids or vectors of E numbers in all of them.
+Shapes: R rows, with M ids or vectors of E numbers in all.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ SPLITS = ("train", "val")
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which columns hold the sequences, and as what."""
+    """The columns that hold the sequences, and their kind."""
 
     kind: Literal["text", "tokens", "vectors"]
     names: tuple[str, ...]
-    option: str = ""  # what named them, for errors
+    option: str = ""  # the option that named them, for errors
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """All that decides what lies in the cache."""
+    """Everything that determines the content of a cache entry."""
 
     files: FoundFiles
     columns: Columns
@@ -53,7 +53,7 @@ class Request:
     seed: int
 
     def to_json(self) -> dict[str, Any]:
-        """The same in JSON: the cache is found by it."""
+        """Return the request as JSON, from which the name of the cache entry is computed."""
         return {
             "inputs": [
                 {
@@ -75,12 +75,12 @@ class Request:
 
 
 def cached_text(request: Request, root: Path, progress: ProgressOption) -> Entry:
-    """The folder of the cache that has shards of the text, encoded if that was never done."""
+    """Return the cache entry with shards of the text; encode the text if there is no such entry."""
     if request.tokenizer is None:
         raise OptionError(
-            f"{request.files.paths[0]}: column {request.columns.names[0]!r} is text, and what encodes it is not "
-            f"known. Pass tokenizer=, such as a tokenizer.json of train_tokenizer(); or tokens_column "
-            f"or embedding_columns, to train on another column."
+            f"{request.files.paths[0]}: column {request.columns.names[0]!r} is text, and no tokenizer is given. Pass "
+            f"tokenizer=, such as a tokenizer.json from train_tokenizer(); or tokens_column or embedding_columns to "
+            f"train on another column."
         )
     return find_or_make(root, request.to_json(), partial(_encode, request, progress), keep_unfinished=True)
 
@@ -102,7 +102,7 @@ def _encode(request: Request, progress: ProgressOption, folder: Path) -> dict[st
 
 
 def _end_of_text(tokenizer: Tokenizer) -> str | None:
-    """What ends sequences: the usual token if the tokenizer has one."""
+    """Return the option that ends sequences with the usual token, or None if the tokenizer has no such token."""
     try:
         find_end_of_text(tokenizer, AUTO, None, LAYOUTS["gristmill"])
     except SpecialTokenError:
@@ -114,12 +114,12 @@ def _end_of_text(tokenizer: Tokenizer) -> str | None:
 
 
 def cached_lists(request: Request, root: Path, progress: ProgressOption) -> Entry:
-    """The folder of the cache that has the ids or the vectors, written if that was never done."""
+    """Return the cache entry with the ids or vectors; write it if there is no such entry."""
     return find_or_make(root, request.to_json(), partial(_copy, request, progress), keep_unfinished=False)
 
 
 def _copy(request: Request, progress: ProgressOption, folder: Path) -> dict[str, Any]:
-    """Write the sequences of all files to `folder`, and return what there is to know about them."""
+    """Write the sequences of all files to `folder`, and return their metadata."""
     kind = request.columns.kind
     assert kind != "text"
     vocab_size = None if request.tokenizer is None else request.tokenizer.vocab_size
@@ -138,8 +138,8 @@ def _copy(request: Request, progress: ProgressOption, folder: Path) -> dict[str,
             writer.finish()
     if not sum(writer.num_sequences for writer in writers.values()):
         raise EmptyCorpusError(
-            f"{request.files.paths[0]}: there is no sequence in column {request.columns.names[0]!r} "
-            f"(null rows: {about['num_nulls']:,}, empty ones: {about['num_empty']:,}): there is nothing to train on."
+            f"{request.files.paths[0]}: column {request.columns.names[0]!r} has no sequences (null rows: "
+            f"{about['num_nulls']:,}, empty rows: {about['num_empty']:,}). Pass a column with data."
         )
     return {
         **about,
@@ -170,7 +170,7 @@ def _write(rows: Rows, writers: dict[str, _SplitWriter], val_fraction: float, se
 
 
 def _is_val(rows: Rows, val_fraction: float, seed: int) -> NDArray[np.bool_]:
-    """Which rows are for validation: by a hash of how they begin, so a copy goes where its original went."""
+    """Choose the rows for validation by a hash of their first bytes, so that duplicates are in the same split."""
     data = np.ascontiguousarray(rows.items).reshape(-1).view(np.uint8)
     ends_R = np.cumsum(rows.lengths_R) * (rows.items[:1].nbytes or rows.items.itemsize)
     begins_R = np.concatenate([[0], ends_R[:-1]]).astype(np.int64)
@@ -179,7 +179,7 @@ def _is_val(rows: Rows, val_fraction: float, seed: int) -> NDArray[np.bool_]:
 
 
 class _SplitWriter:
-    """The two files of a split, as `FlatSequences` reads them."""
+    """Writes the two files of a split that `FlatSequences` reads."""
 
     def __init__(self, folder: Path, split: str) -> None:
         self._folder, self._split = folder, split
@@ -192,17 +192,17 @@ class _SplitWriter:
         return sum(map(len, self._lengths))
 
     def write(self, items: NDArray[Any], lengths_R: NDArray[np.int64]) -> None:
-        """Add sequences."""
+        """Append sequences."""
         self._file.write(np.ascontiguousarray(items).data)
         self._lengths.append(lengths_R)
         self.num_items += len(items)
 
     def finish(self) -> None:
-        """Write where they end."""
+        """Write the ends of all sequences."""
         self._file.close()
         lengths = np.concatenate(self._lengths) if self._lengths else np.zeros(0, np.int64)
         np.save(self._folder / f"{self._split}.ends.npy", np.cumsum(lengths, dtype="<i8"), allow_pickle=False)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()

@@ -1,6 +1,6 @@
-"""Sequences: where the documents of a split lie, each to be read whole.
+"""Sources of sequences: the documents of a split, read one at a time.
 
-Shapes: N sequences, T tokens (or vectors of E numbers) in one.
+Shapes: N sequences, each of T tokens (or vectors of E numbers).
 """
 
 from __future__ import annotations
@@ -25,82 +25,81 @@ Kind = Literal["tokens", "vectors"]
 
 
 class SequenceSource(Protocol):
-    """Sequences by number. Pickles as the place where they lie, so that workers open it themselves."""
+    """Sequences by number. Pickling stores their location, so that workers open the files themselves."""
 
     @property
     def kind(self) -> Kind:
-        """What a sequence is made of."""
+        """Kind of the items of a sequence."""
 
     @property
     def embedding_dim(self) -> int | None:
-        """E, the numbers of a vector; None for tokens."""
+        """Size of a vector, E; None for tokens."""
 
     @property
     def num_sequences(self) -> int:
-        """N; documents without a token are none."""
+        """Number of sequences, N, without empty documents."""
 
     @property
     def lengths_N(self) -> NDArray[np.int64]:
-        """How long each is: from 1 to max_sequence_length."""
+        """Length of each sequence, from 1 to max_sequence_length."""
 
     @property
     def num_tokens(self) -> int:
-        """All lengths together."""
+        """Sum of all lengths."""
 
     @property
     def source_bytes(self) -> int | None:
-        """The bytes of the texts that they were encoded from; None where there is no text, or some were cut short."""
+        """Bytes of the original texts; None if there is no text, or if some texts were truncated."""
 
     def read(self, index: int) -> NDArray[Any]:
-        """Sequence `index`: T ids, or T x E numbers of 32 bits; perhaps not writable."""
+        """Return sequence `index`: T ids, or T x E float32 numbers; possibly read-only."""
 
     def place(self, index: int, position: int) -> str:
-        """Where the token number `position` of sequence `index` lies, for messages."""
+        """Describe the location of token `position` of sequence `index`, for messages."""
 
 
 class ShardSequences:
-    """The documents of shards, each with the end-of-text id at its end where the shards have one.
+    """The documents of shards, each followed by the end-of-text id if the shards have one.
 
-    One that is longer than max_sequence_length is cut, and has no end-of-text id: it has not ended there. Documents
-    without a token are left out.
+    A document longer than max_sequence_length is truncated and has no end-of-text id. Empty documents are skipped.
     """
 
     kind: Kind = "tokens"
     embedding_dim: int | None = None
 
     def __init__(self, shards: Shards, *, max_sequence_length: int) -> None:
-        """Nothing is read yet."""
+        """No data is read yet."""
         self._shards = shards
         self._tokens = TokenFiles(shards.tokens)
         self._max_length = check_positive("max_sequence_length", max_sequence_length)
         end = shards.end_of_text
         self._num_marks = 0 if end is None else 1
-        # Before a document, it is left there and put at the end; after it, a sequence is just a stretch of the tokens.
+        # An end-of-text id before a document is moved to its end. An id after the document is already in place.
         self._moved_mark = end.id if end is not None and end.position == "before" else None
 
     @property
     def num_sequences(self) -> int:
-        """The documents that have a token."""
+        """Number of documents that have a token."""
         return len(self.lengths_N)
 
     @cached_property
     def lengths_N(self) -> NDArray[np.int64]:
-        """How long each is."""
+        """Length of each sequence."""
         return _read_only(np.minimum(self._full_lengths_N, self._max_length))
 
     @cached_property
     def num_tokens(self) -> int:
-        """All lengths together."""
+        """Sum of all lengths."""
         return int(self.lengths_N.sum())
 
     @property
     def source_bytes(self) -> int | None:
-        """The bytes of the texts; None where some were cut short."""
+        """Bytes of the texts; None if some were truncated."""
         was_cut = int(self._full_lengths_N.max(initial=0)) > self._max_length
         return None if was_cut else self._shards.source_bytes
 
     def read(self, index: int) -> NDArray[Any]:
-        """The ids of sequence `index`."""
+        """Return the ids of sequence `index`."""
         begin, length = int(self._begins_N[index]), int(self.lengths_N[index])
         if self._moved_mark is None:
             return self._tokens.stretch(begin, begin + length)
@@ -110,7 +109,7 @@ class ShardSequences:
         return np.append(ids, ids.dtype.type(self._moved_mark))
 
     def place(self, index: int, position: int) -> str:
-        """The file, and which of its tokens it is."""
+        """Return the file and the position in it."""
         return self._tokens.place(int(self._begins_N[index]) + position + (self._moved_mark is not None))
 
     @property
@@ -123,13 +122,13 @@ class ShardSequences:
 
     @cached_property
     def _begins_and_lengths(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where each document that is not empty begins, and how long it is before it is cut."""
+        """Start of each document that is not empty, and its length before truncation."""
         ends_D = self._shards.document_ends
         lengths_D = np.diff(ends_D, prepend=0)
         if len(ends_D) and (lengths_D.min() < 0 or ends_D[-1] > self._shards.num_tokens):
             raise ShardsFormatError(
-                f"{self._shards!r}: a document ends before it begins, or after all tokens: an index is damaged. "
-                f"verify_shards() finds which."
+                f"{self._shards!r}: an index is damaged: a document ends before its start or after the last token. "
+                f"verify_shards() lists the damaged files."
             )
         is_kept_D = lengths_D > self._num_marks
         if is_kept_D.all():
@@ -144,10 +143,10 @@ class ShardSequences:
 
 
 class FlatSequences:
-    """Sequences that lie one after the other in a file of ids or of vectors, as the cache has them.
+    """Sequences stored one after another in a file of ids or vectors, as in the cache.
 
-    train.bin        the ids (uint32), or the vectors (E numbers of 32 bits each), little-endian
-    train.ends.npy   where each sequence ends
+    train.bin        the ids (uint32), or the vectors (E float32 numbers each), little-endian
+    train.ends.npy   the end of each sequence
     """
 
     source_bytes: int | None = None
@@ -155,28 +154,28 @@ class FlatSequences:
     def __init__(
         self, folder: Path, split: str, *, kind: Kind, embedding_dim: int | None, max_sequence_length: int
     ) -> None:
-        """Nothing is read yet. A sequence longer than max_sequence_length is cut."""
+        """No data is read yet. Sequences longer than max_sequence_length are truncated."""
         self.kind, self.embedding_dim = kind, embedding_dim
         self._folder, self._split = folder, split
         self._max_length = check_positive("max_sequence_length", max_sequence_length)
 
     @property
     def num_sequences(self) -> int:
-        """N."""
+        """Number of sequences, N."""
         return len(self._ends_N)
 
     @cached_property
     def lengths_N(self) -> NDArray[np.int64]:
-        """How long each is."""
+        """Length of each sequence."""
         return _read_only(np.minimum(np.diff(self._ends_N, prepend=0), self._max_length))
 
     @cached_property
     def num_tokens(self) -> int:
-        """All lengths together: ids or vectors."""
+        """Sum of all lengths, in ids or vectors."""
         return int(self.lengths_N.sum())
 
     def read(self, index: int) -> NDArray[Any]:
-        """The ids or the vectors of sequence `index`."""
+        """Return the ids or vectors of sequence `index`."""
         begin = int(self._ends_N[index - 1]) if index else 0
         items = np.frombuffer(
             self._file.read(begin * self._item_bytes, int(self.lengths_N[index]) * self._item_bytes),
@@ -185,7 +184,7 @@ class FlatSequences:
         return items if self.embedding_dim is None else items.reshape(-1, self.embedding_dim)
 
     def place(self, index: int, position: int) -> str:
-        """The file, the sequence and the token in it."""
+        """Return the file, the sequence and the position in it."""
         return f"{shown(self._path)}: token {position:,} of sequence {index:,}"
 
     @cached_property
@@ -207,7 +206,7 @@ class FlatSequences:
         return CheckedFile(
             self._path,
             num_items * self._item_bytes,
-            remedy="It belongs to the cache, which is made again from the Parquet files: resume from the last "
+            remedy="The file belongs to the cache, which is rebuilt from the Parquet files. Resume from the last "
             "checkpoint.",
         )
 

@@ -1,7 +1,7 @@
-"""The attention of the GPT: rotary positions, and who may attend to whom.
+"""The attention of the GPT: rotary positions, attention, and attention masks.
 
-Shapes: B sequences, T tokens each, S tokens that are attended to, D d_model, H heads of K numbers, G heads of keys and
-values, A heads of both.
+Shapes: B sequences, T tokens per sequence, S attended tokens, D d_model, H heads of size K, G heads of keys and values,
+A heads of queries and keys or of all three.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["Attention", "RMSNorm", "View", "attend", "causal_mask", "causal_view
 
 
 def rope_tables(config: GPTConfig) -> tuple[Tensor, Tensor]:
-    """(cos, sin) of every position and number of a head, in the form `rotate` wants them.
+    """Return (cos, sin) per position and number of a head, in the form that `rotate` takes.
 
-    Pair i turns by position * theta^(-2i/K). Its numbers are neighbours (the interleaved form), so each angle stands
-    twice, and the sine of the first has a minus.
+    Pair i is rotated by position * theta^(-2i/K). The numbers of a pair are neighbours (the interleaved form), so each
+    angle occurs twice, and the first sine is negated.
     """
     pairs = torch.arange(0, config.head_dim, 2, dtype=torch.float64, device="cpu") / config.head_dim
     positions = torch.arange(config.context_length, dtype=torch.float64, device="cpu")
@@ -38,13 +38,13 @@ def rope_tables(config: GPTConfig) -> tuple[Tensor, Tensor]:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """`x` with each pair of neighbours (a, b) turned into (a cos - b sin, b cos + a sin)."""
+    """Return `x` with each pair of neighbours (a, b) rotated to (a cos - b sin, b cos + a sin)."""
     neighbours = torch.unflatten(x, -1, (-1, 2)).flip(-1).flatten(-2)
     return (x * cos + neighbours * sin).type_as(x)
 
 
 class RMSNorm(nn.Module):
-    """x / root-mean-square(x) * weight, over the last dimension: of d_model numbers, or of `width`."""
+    """x / root-mean-square(x) * weight, over the last dimension, of size d_model or `width`."""
 
     def __init__(self, config: GPTConfig, width: int | None = None) -> None:
         super().__init__()
@@ -52,14 +52,17 @@ class RMSNorm(nn.Module):
         self.eps = config.norm_eps
 
     def forward(self, x: Tensor) -> Tensor:
-        """In the type of `x`: with a float32 weight, torch would make a bfloat16 stream float32."""
+        """Return the norm in the dtype of `x`.
+
+        With a float32 weight, torch would convert a bfloat16 stream to float32.
+        """
         return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
 
 
 class Attention(nn.Module):
     """Causal multi-head self-attention with rotary positions.
 
-    Keys and values may have fewer heads than queries (G of them): each is then shared by H / G neighbouring heads.
+    Keys and values may have fewer heads (G) than queries; each is then shared by H / G neighbouring query heads.
     """
 
     def __init__(self, config: GPTConfig) -> None:
@@ -73,7 +76,7 @@ class Attention(nn.Module):
         self.output = nn.Linear(config.d_model, config.d_model, bias=False)
 
     def forward(self, x_BTD: Tensor, view: View, layer_cache: LayerCache | LayerRowCache | None) -> Tensor:
-        """What each token gathers from those it sees."""
+        """Return the attention output of each token."""
         q_BHTK, k_BGSK, v_BGSK = self._queries_keys_values(x_BTD, view)
         if layer_cache is not None:
             k_BGSK, v_BGSK = layer_cache.append(k_BGSK, v_BGSK)
@@ -81,7 +84,7 @@ class Attention(nn.Module):
         return cast(Tensor, self.output(mixed_BHTK.transpose(1, 2).flatten(2)))
 
     def _queries_keys_values(self, x_BTD: Tensor, view: View) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys are turned together: one operation less, the same numbers."""
+        """Return queries, keys and values. Queries and keys are rotated together, which saves an operation."""
         h, g = self.num_heads, self.num_kv_heads
         all_BT1AK = self.qkv(x_BTD).unflatten(-1, (1, h + 2 * g, -1))
         qk_BT1AK, v_BT1GK = all_BT1AK.split((h + g, g), dim=3)
@@ -94,12 +97,13 @@ class Attention(nn.Module):
 
 
 def attend(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, view: View, *, dropout: float) -> Tensor:
-    """softmax(q kT / sqrt(K)) v over the tokens that `view` lets each token see."""
+    """Return softmax(q kT / sqrt(K)) v over the tokens that `view` allows."""
     if view.blocks is not None:
         return block_attention(q_BHTK, k_BGSK, v_BGSK, view.blocks)
     is_shared = k_BGSK.shape[1] != q_BHTK.shape[1]
     if is_shared and q_BHTK.shape[2] == 1 and dropout == 0:
-        # One token sees the same keys with all its heads: those that share keys are queries of one head.
+        # A single token attends to the same keys in all heads, so query heads that share keys become queries of one
+        # head.
         q_BGMK = torch.unflatten(q_BHTK.squeeze(2), 1, (k_BGSK.shape[1], -1))
         return F.scaled_dot_product_attention(q_BGMK, k_BGSK, v_BGSK, attn_mask=view.mask).flatten(1, 2)[:, :, None]
     if is_shared and not _shares_heads(q_BHTK, view):
@@ -118,10 +122,10 @@ def attend(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, view: View, *, dropou
 
 
 def _shares_heads(q_BHTK: Tensor, view: View) -> bool:
-    """Whether the kernel that torch takes for these queries reads a head of keys for several heads of queries.
+    """Whether torch's kernel for these queries supports several query heads per key head.
 
-    On CUDA only flash attention does, which has no mask and no float32. For others torch would take the slow form that
-    stores all T x S scores, so that repeating keys and values is cheaper.
+    On CUDA only flash attention does, which supports neither masks nor float32. Otherwise torch would use the slow form
+    that stores all T x S scores, and repeating keys and values is cheaper.
     """
     if q_BHTK.device.type == "cpu":
         return True
@@ -131,14 +135,14 @@ def _shares_heads(q_BHTK: Tensor, view: View) -> bool:
 
 @dataclass(frozen=True)
 class View:
-    """What the tokens of one forward pass see: their positions, and who may attend to whom; the same in every layer."""
+    """Positions and attention mask of the tokens of one forward pass, the same in every layer."""
 
     cos_T11K: Tensor
     sin_T11K: Tensor
-    # True: attends; or numbers that are added to the scores. None: by `is_causal` alone, the fastest kernels.
+    # True where a token attends, or numbers to add to the scores. None: `is_causal` alone, for the fastest kernels.
     mask: Tensor | None
     is_causal: bool
-    blocks: BlockMask | None = None  # in place of `mask`, for kernels that need no T x T numbers
+    blocks: BlockMask | None = None  # instead of `mask`, for kernels that need no T x T mask
 
 
 def causal_view(
@@ -151,13 +155,14 @@ def causal_view(
     document_ids_BT: Tensor | None = None,
     by_blocks: bool = False,
 ) -> View:
-    """The view of `num_tokens` tokens after `begin` others in a cache: each sees those before it, and itself.
+    """Return the view of `num_tokens` tokens after `begin` tokens in a cache.
 
-    This is the one place that decides how a mask is made: none where a kernel knows the rule itself, by blocks where
-    that is possible (`by_blocks`, and no tokens in a cache), and otherwise as one truth value per pair of tokens.
+    Each token attends to itself and to those before it. This is the only place that decides the form of a mask: none
+    where a kernel implements the rule, by blocks where possible (`by_blocks`, and no tokens in a cache), and otherwise
+    one truth value per pair of tokens.
 
-    sliding_window: a token sees so many at most, itself among them.
-    document_ids_BT: a token sees only those with its own id; there is no cache then.
+    sliding_window: a token attends to at most this many tokens, including itself.
+    document_ids_BT: a token attends only to tokens with the same id; not with a cache.
     """
     rows = slice(begin, begin + num_tokens)
     cos_T11K, sin_T11K = cos_TK[rows, None, None], sin_TK[rows, None, None]
@@ -168,7 +173,7 @@ def causal_view(
         window = sliding_window if is_cut else None
         blocks = block_mask(num_tokens, cos_TK.device, sliding_window=window, document_ids_BT=document_ids_BT)
         return View(cos_T11K, sin_T11K, None, is_causal=False, blocks=blocks)
-    # torch's is_causal would align the first of several tokens with the first in the cache.
+    # Not is_causal: torch would align the first new token with the first token in the cache.
     mask = causal_mask(begin, num_tokens, sliding_window if is_cut else None, cos_TK.device)
     if document_ids_BT is not None:
         same_BTT = document_ids_BT[:, :, None] == document_ids_BT[:, None, :]
@@ -177,6 +182,6 @@ def causal_view(
 
 
 def causal_mask(begin: int, num_tokens: int, sliding_window: int | None, device: torch.device) -> Tensor:
-    """mask_TS: True where token begin + t sees token s."""
+    """Return mask_TS, True where token begin + t attends to token s."""
     mask_TS = torch.ones(num_tokens, begin + num_tokens, dtype=torch.bool, device=device).tril(begin)
     return mask_TS if sliding_window is None else mask_TS.triu(begin - sliding_window + 1)

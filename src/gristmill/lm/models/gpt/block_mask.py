@@ -1,8 +1,8 @@
-"""Who may attend to whom, by blocks of 128 x 128 tokens: the masks of FlexAttention, which never hold T x T numbers.
+"""Attention masks by blocks of 128 x 128 tokens for FlexAttention, which never store T x T numbers.
 
-A block of pairs of tokens is skipped, computed whole, or computed and then masked pair by pair.
+A block of token pairs is skipped, computed as a whole, or computed and then masked pair by pair.
 
-Shapes: B sequences, T tokens each, N blocks of them, H heads of K numbers, G heads of keys and values.
+Shapes: B sequences, T tokens per sequence in N blocks, H heads of size K, G heads of keys and values.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 __all__ = ["block_attention", "block_mask", "blocks_to_compute", "can_use_blocks"]
 
 BLOCK = 128
-LEAST_HEAD_DIM = 16  # of the kernels
+LEAST_HEAD_DIM = 16  # minimum of the kernels
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 def can_use_blocks(device: torch.device, *, head_dim: int, has_dropout: bool) -> bool:
-    """Whether FlexAttention has a kernel here: on CUDA, and without dropout, which it does not know."""
+    """Whether FlexAttention has a kernel here: on CUDA, and without dropout, which it does not support."""
     return device.type == "cuda" and HAS_TRITON and head_dim >= LEAST_HEAD_DIM and not has_dropout
 
 
 def block_attention(q_BHTK: Tensor, k_BGTK: Tensor, v_BGTK: Tensor, mask: BlockMask) -> Tensor:
-    """softmax(q kT / sqrt(K)) v over what `mask` lets each token see."""
+    """Return softmax(q kT / sqrt(K)) v over the tokens that `mask` allows."""
     is_shared = q_BHTK.shape[1] != k_BGTK.shape[1]
-    is_plain = torch.compiler.is_compiling() or not q_BHTK.is_cuda  # compiled with the model, or without a kernel
+    is_plain = torch.compiler.is_compiling() or not q_BHTK.is_cuda  # compiled with the model, or no kernel
     attend = _plain_attention() if is_plain else _compiled_attention()
     return cast(Tensor, attend(q_BHTK, k_BGTK, v_BGTK, block_mask=mask, enable_gqa=is_shared))
 
 
 @functools.cache
 def _compiled_attention() -> Any:
-    """FlexAttention as a kernel. Without torch.compile, it would store all T x T scores."""
+    """Return FlexAttention as a kernel. Without torch.compile, it would store all T x T scores."""
     return torch.compile(_plain_attention())
 
 
@@ -53,7 +53,7 @@ def _plain_attention() -> Any:
 def block_mask(
     num_tokens: int, device: torch.device, *, sliding_window: int | None, document_ids_BT: Tensor | None
 ) -> BlockMask:
-    """The mask of tokens that see those before them, in their window and of their document."""
+    """Return the mask of tokens that attend to earlier tokens in their window and document."""
     from torch.nn.attention.flex_attention import BlockMask
 
     ids = None if document_ids_BT is None else _in_whole_blocks(document_ids_BT)
@@ -68,7 +68,7 @@ def block_mask(
 
 
 def _in_whole_blocks(document_ids_BT: Tensor) -> Tensor:
-    """The ids with the last one repeated up to a whole number of blocks."""
+    """Return the ids, padded to a whole number of blocks by repeating the last one."""
     num_tokens = document_ids_BT.shape[1]
     columns = torch.arange(_num_blocks(num_tokens) * BLOCK, device=document_ids_BT.device)
     return document_ids_BT[:, columns.clamp(max=num_tokens - 1)]
@@ -79,7 +79,7 @@ def _num_blocks(num_tokens: int) -> int:
 
 
 def _who_sees_whom(sliding_window: int | None, document_ids_BT: Tensor | None) -> Callable[..., Tensor]:
-    """Whether token t of sequence b sees token s, in the form that FlexAttention asks for."""
+    """Return the function that tells FlexAttention whether token t of sequence b attends to token s."""
 
     def sees(b: Tensor, head: Tensor, t: Tensor, s: Tensor) -> Tensor:
         seen = s <= t
@@ -95,14 +95,14 @@ def _who_sees_whom(sliding_window: int | None, document_ids_BT: Tensor | None) -
 def blocks_to_compute(
     num_tokens: int, device: torch.device, *, sliding_window: int | None, document_ids_BT: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """(partial, full), B x 1 x N x N each: blocks to mask pair by pair, and blocks in which every token sees every one.
+    """Return (partial, full), B x 1 x N x N each: blocks to mask pair by pair, and blocks in which all pairs attend.
 
-    By the least and the greatest id of each block: where these ranges do not overlap, no document is common. B is 1
-    without documents, whose ids come for whole blocks.
+    Computed from the smallest and largest id of each block: if the ranges do not overlap, no document is common. B is 1
+    without documents; document ids must be padded to whole blocks.
     """
     numbers_N = torch.arange(_num_blocks(num_tokens), device=device)
     t_N1, s_N = numbers_N[:, None], numbers_N
-    distance_NN = (t_N1 - s_N) * BLOCK  # between first tokens; between others it differs by up to BLOCK - 1
+    distance_NN = (t_N1 - s_N) * BLOCK  # between first tokens; for other pairs, up to BLOCK - 1 more or less
     some, full = (t_N1 >= s_N)[None], ((t_N1 > s_N) & ((t_N1 + 1) * BLOCK <= num_tokens))[None]
     if sliding_window is not None:
         some, full = (
@@ -112,13 +112,13 @@ def blocks_to_compute(
     if document_ids_BT is not None:
         low_BN, high_BN = torch.unflatten(document_ids_BT, 1, (-1, BLOCK)).aminmax(dim=2)
         some = some & (low_BN[:, :, None] <= high_BN[:, None]) & (low_BN[:, None] <= high_BN[:, :, None])
-        # Of one document each, and of the same.
+        # Each block has one document, and both have the same.
         full = full & (low_BN[:, :, None] == high_BN[:, None]) & (low_BN[:, None] == high_BN[:, :, None])
         full = full & (low_BN == high_BN)[:, None]
     return (some & ~full)[:, None], full[:, None]
 
 
 def _numbered(blocks_B1NN: Tensor) -> tuple[Tensor, Tensor]:
-    """How many blocks each row has, and their numbers, those of the row first."""
+    """Return the number of blocks per row, and their column numbers, selected columns first."""
     order = blocks_B1NN.int().argsort(dim=-1, descending=True, stable=True)
     return blocks_B1NN.sum(-1, dtype=torch.int32), order.int()

@@ -1,6 +1,6 @@
-"""The cache of a GPT that writes text: the keys and values of the tokens so far, which no step computes again.
+"""Cache of a GPT for text generation: the keys and values of earlier tokens, so that no step computes them again.
 
-Shapes: L layers, B sequences, S tokens that are attended to, T new ones, H heads of keys and values of K numbers.
+Shapes: L layers, B sequences, S attended tokens, T new ones, H key and value heads of size K.
 """
 
 from __future__ import annotations
@@ -15,32 +15,35 @@ __all__ = ["Cache", "LayerCache", "LayerRowCache", "RowCache", "activation_dtype
 
 @dataclass
 class Cache:
-    """The keys and values of the tokens so far, with room for a whole context: a step writes its own, copies none."""
+    """Keys and values of the tokens so far, preallocated for a whole context.
+
+    A step writes its own without copying others.
+    """
 
     keys_LBHSK: Tensor
     values_LBHSK: Tensor
-    length: int = 0  # the tokens it holds
+    length: int = 0  # number of cached tokens
 
     @property
     def capacity(self) -> int:
-        """The tokens it has room for."""
+        """Maximum number of tokens."""
         return self.keys_LBHSK.shape[3]
 
     def layer(self, index: int) -> LayerCache:
-        """The part of one layer."""
+        """Return the part of one layer."""
         return LayerCache(self.keys_LBHSK[index], self.values_LBHSK[index], self.length)
 
 
 @dataclass(frozen=True)
 class LayerCache:
-    """The keys and values of one layer."""
+    """Keys and values of one layer."""
 
     keys_BHSK: Tensor
     values_BHSK: Tensor
     length: int
 
     def append(self, k_BHTK: Tensor, v_BHTK: Tensor) -> tuple[Tensor, Tensor]:
-        """Store these, and return all: those of earlier tokens and these."""
+        """Store these, and return those of all tokens so far."""
         end = self.length + k_BHTK.shape[2]
         self.keys_BHSK[:, :, self.length : end] = k_BHTK
         self.values_BHSK[:, :, self.length : end] = v_BHTK
@@ -49,27 +52,27 @@ class LayerCache:
 
 @dataclass
 class RowCache:
-    """A cache whose rows are at positions of their own, which a tensor on the device holds: shapes never change."""
+    """A cache whose rows have separate positions, stored in a tensor on the device, so that shapes never change."""
 
     keys_LBHSK: Tensor
     values_LBHSK: Tensor
-    positions_B: Tensor  # where the next token of each row goes
+    positions_B: Tensor  # position of the next token of each row
 
     def layer(self, index: int) -> LayerRowCache:
-        """The part of one layer."""
+        """Return the part of one layer."""
         return LayerRowCache(self.keys_LBHSK[index], self.values_LBHSK[index], self.positions_B[:, None, None, None])
 
 
 @dataclass(frozen=True)
 class LayerRowCache:
-    """The keys and values of one layer of a `RowCache`."""
+    """Keys and values of one layer of a `RowCache`."""
 
     keys_BHSK: Tensor
     values_BHSK: Tensor
     positions_B111: Tensor
 
     def append(self, k_BH1K: Tensor, v_BH1K: Tensor) -> tuple[Tensor, Tensor]:
-        """Store one token of each row, and return the whole rows: a mask hides what is after their positions."""
+        """Store one token per row, and return the whole rows. A mask hides what is after their positions."""
         places_BH1K = self.positions_B111.expand_as(k_BH1K)
         self.keys_BHSK.scatter_(2, places_BH1K, k_BH1K)
         self.values_BHSK.scatter_(2, places_BH1K, v_BH1K)
@@ -77,6 +80,6 @@ class LayerRowCache:
 
 
 def activation_dtype(weight: Tensor) -> torch.dtype:
-    """The type of what comes out of a product with `weight`, under autocast or not: that of a cache."""
+    """Return the dtype of a product with `weight`, with or without autocast. Caches use this dtype."""
     kind = weight.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype

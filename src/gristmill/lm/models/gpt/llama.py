@@ -1,14 +1,14 @@
-"""The sizes of a GPT in the words of the Llama family, and back: configs of transformers, metadata of llama.cpp.
+"""Conversion between GPTConfig, configs of transformers, and metadata of llama.cpp, for the Llama family.
 
-A GPT of ours is a Llama: pre-norm RMSNorm, rotary positions, SwiGLU, no biases. Which class reads it elsewhere:
+The GPT is a Llama model: pre-norm RMSNorm, rotary positions, SwiGLU, no biases. The matching class elsewhere:
 
 | option | transformers | llama.cpp |
 |---|---|---|
 | none, `num_kv_heads` | `LlamaForCausalLM` | `llama` |
-| `sliding_window` | `MistralForCausalLM` | none that has a window and no other difference: refused |
-| `qk_norm`, with or without the others | `Qwen3ForCausalLM` | `qwen3`; with a window refused |
+| `sliding_window` | `MistralForCausalLM` | no architecture with a window and no other difference: rejected |
+| `qk_norm`, with or without the others | `Qwen3ForCausalLM` | `qwen3`; rejected with a window |
 
-`llama_weights.py` has the weights.
+`llama_weights.py` converts the weights.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 
 __all__ = ["FAMILY", "gguf_config", "huggingface_config", "options_of_huggingface"]
 
-# The classes of transformers that are a GPT of ours, by the `model_type` of their config.json.
+# The transformers classes equivalent to our GPT, by the `model_type` of their config.json.
 FAMILY = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen3": "Qwen3ForCausalLM"}
-# What a config.json means by a field it lacks.
+# Defaults of fields that are missing in config.json.
 THETA, NORM_EPS, WINDOW = 10_000.0, 1e-6, 4096
 LENGTHS = {"llama": 2048, "mistral": 131_072, "qwen3": 32_768}
 KV_HEADS = {"mistral": 8, "qwen3": 32}
 QWEN_HEAD_DIM, QWEN_FULL_LAYERS = 128, 28
 
 
-# There
+# Export
 
 
 def huggingface_type(config: GPTConfig) -> str:
-    """The `model_type` of the class of transformers that computes this model."""
+    """Return the `model_type` of the transformers class that computes this model."""
     if config.qk_norm:
         return "qwen3"
     return "llama" if config.sliding_window is None else "mistral"
 
 
 def huggingface_config(config: GPTConfig, *, vocab_size: int) -> dict[str, Any]:
-    """What config.json of the exported model holds, but for the ids of special tokens and the type of the weights."""
+    """Return the config.json of the exported model, without the ids of special tokens and the dtype of the weights."""
     kind = huggingface_type(config)
     fields: dict[str, Any] = {
         "architectures": [FAMILY[kind]],
@@ -80,7 +80,7 @@ def _qwen_window(config: GPTConfig) -> dict[str, Any]:
     return {
         "use_sliding_window": True,
         "sliding_window": config.sliding_window,
-        "max_window_layers": 0,  # from this layer on there is a window
+        "max_window_layers": 0,  # layers from this one on have a window
         "layer_types": _layers("sliding", config.num_layers),
     }
 
@@ -90,12 +90,12 @@ def _layers(kind: str, number: int) -> list[str]:
 
 
 def gguf_config(config: GPTConfig, *, vocab_size: int) -> dict[str, Any]:
-    """The metadata of the model for llama.cpp; `OptionError` for a window that its attention would not have."""
+    """Return the metadata of the model for llama.cpp; `OptionError` for a window, which it does not support."""
     if config.sliding_window is not None and config.sliding_window < config.context_length:
         raise OptionError(
-            f"sliding_window={config.sliding_window}: llama.cpp has no architecture that is this model with a window, "
-            f"and without one the text would differ after {config.sliding_window:,} tokens. Pass format='huggingface', "
-            f"which transformers and vLLM read."
+            f"sliding_window={config.sliding_window}: llama.cpp has no architecture for this model with a window, and "
+            f"without the window the text would differ after {config.sliding_window:,} tokens. Pass "
+            f"format='huggingface', which transformers and vLLM read."
         )
     architecture = "qwen3" if config.qk_norm else "llama"
     fields: dict[str, Any] = {
@@ -115,19 +115,19 @@ def gguf_config(config: GPTConfig, *, vocab_size: int) -> dict[str, Any]:
     return {"general.architecture": architecture} | {f"{architecture}.{name}": fields[name] for name in fields}
 
 
-# Back
+# Import
 
 
 def options_of_huggingface(config: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """The options of a GPT that has the sizes in a config.json; `CheckpointError` for what a GPT of ours has not.
+    """Return the options of a GPT with the sizes in a config.json; `CheckpointError` for unsupported features.
 
     source: the path of the file, for messages.
     """
     kind = config.get("model_type")
     if kind not in FAMILY:
         raise CheckpointError(
-            f"{source}: model_type={kind!r:.60} is not one that can be trained on. Pass the folder of a Llama, Mistral "
-            f"or Qwen3 model (model_type {', '.join(map(repr, FAMILY))})."
+            f"{source}: model_type={kind!r:.60} is not supported. Pass the folder of a Llama, Mistral or Qwen3 model "
+            f"(model_type {', '.join(map(repr, FAMILY))})."
         )
     read = _Reader(config, source)
     d_model, num_heads = read.count("hidden_size"), read.count("num_attention_heads")
@@ -150,54 +150,63 @@ def options_of_huggingface(config: Mapping[str, Any], source: str) -> dict[str, 
 
 
 class _Reader:
-    """Numbers of a config.json, checked."""
+    """Reads and checks numbers of a config.json."""
 
     def __init__(self, config: Mapping[str, Any], source: str) -> None:
         self._config, self.source = config, source
 
     def count(self, name: str, *, default: int | None = None) -> int:
-        """A whole number from 1."""
+        """Return a whole number of at least 1."""
         value = self._config.get(name)
         value = default if value is None else value
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
-            raise self.unfit(name, value, "a whole number from 1")
+            raise self.unfit(name, value, "a whole number >= 1")
         return value
 
     def positive(self, name: str, *, default: float, within: Mapping[str, Any] | None = None) -> float:
-        """A number above 0."""
+        """Return a number above 0."""
         value = (self._config if within is None else within).get(name)
         value = default if value is None else value
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise self.unfit(name, value, "a number above 0")
+            raise self.unfit(name, value, "a number > 0")
         return float(value)
 
     def unfit(self, name: str, value: Any, needed: str) -> CheckpointError:
-        """The error for a value that is not what is needed."""
-        return CheckpointError(f"{self.source}: {name} is {value!r:.60}, and {needed} is needed. The file is damaged.")
+        """Return the error for an invalid value."""
+        return CheckpointError(
+            f"{self.source}: {name} must be {needed}, got {value!r:.60}. The file is damaged: copy it again."
+        )
 
 
 def _check_no_other_parts(config: Mapping[str, Any], source: str) -> None:
-    """Raise `CheckpointError` for a part of the model that ours does not have: its logits would be others."""
+    """Raise `CheckpointError` for parts that our GPT does not have, because its logits would differ."""
     for name in ("attention_bias", "mlp_bias"):
         if config.get(name):
-            raise CheckpointError(f"{source}: {name} is on, and a gpt has no biases. Pass a model without them.")
+            raise CheckpointError(f"{source}: {name} is on, but a gpt has no biases. Pass a model without biases.")
     if config.get("hidden_act", "silu") not in ("silu", "swish"):
-        raise CheckpointError(f"{source}: hidden_act is {config['hidden_act']!r:.60}, and a gpt has 'silu'.")
+        raise CheckpointError(
+            f"{source}: hidden_act is {config['hidden_act']!r:.60}, but a gpt uses 'silu'. Pass a model with 'silu'."
+        )
     if config.get("quantization_config") is not None:
         raise CheckpointError(f"{source}: the weights are quantized (quantization_config). Pass the original model.")
     if any(place.get("partial_rotary_factor") not in (None, 1) for place in (config, *_rope(config))):
-        raise CheckpointError(f"{source}: only a part of each head is rotated (partial_rotary_factor); a gpt has none.")
+        raise CheckpointError(
+            f"{source}: partial_rotary_factor is set, but a gpt rotates whole heads. Pass a model without it."
+        )
     for place in _rope(config):
         kind = place.get("rope_type", place.get("type", "default"))
         if kind != "default":
             raise CheckpointError(
-                f"{source}: its rotary positions are scaled (rope_type {kind!r:.60}), which a gpt does not do. Pass a "
-                f"model without rope_scaling."
+                f"{source}: its rotary positions are scaled (rope_type {kind!r:.60}), which a gpt does not support. "
+                f"Pass a model without rope_scaling."
             )
 
 
 def _rope(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Where rotary positions are described: `rope_scaling` of transformers 4, `rope_parameters` of transformers 5."""
+    """Return the descriptions of rotary positions.
+
+    They are in `rope_scaling` of transformers 4 and in `rope_parameters` of transformers 5.
+    """
     found = [config.get(name) for name in ("rope_parameters", "rope_scaling")]
     return [each for each in found if isinstance(each, Mapping)]
 
@@ -213,8 +222,8 @@ def _check_head_dim(config: Mapping[str, Any], d_model: int, num_heads: int, sou
     head_dim = default if head_dim is None else head_dim
     if d_model % num_heads or head_dim not in (None, d_model // num_heads):
         raise CheckpointError(
-            f"{source}: its heads have head_dim={head_dim!r:.60}, and those of a gpt have hidden_size / "
-            f"num_attention_heads = {d_model / num_heads:g}. Pass a model in which both are equal."
+            f"{source}: head_dim is {head_dim!r:.60}, but a gpt needs hidden_size / num_attention_heads = "
+            f"{d_model / num_heads:g}. Pass a model in which both are equal."
         )
 
 
@@ -229,20 +238,23 @@ def _window(config: Mapping[str, Any], kind: str, read: _Reader) -> int | None:
 
 
 def _attention_of_qwen(config: Mapping[str, Any], read: _Reader) -> str:
-    """The kind of attention that all layers have; `CheckpointError` where they differ."""
+    """Return the kind of attention of all layers; `CheckpointError` if they differ."""
     layers = config.get("layer_types")
     layers = _derived_layers(config, read) if layers is None else layers
     for kind in ("sliding_attention", "full_attention"):
         if isinstance(layers, list) and layers and all(layer == kind for layer in layers):
             return kind
     raise CheckpointError(
-        f"{read.source}: layer_types is {layers!r:.100}, and a gpt has the same kind of attention in every layer, "
-        f"'sliding_attention' or 'full_attention'. Pass a model in which all layers are alike."
+        f"{read.source}: layer_types is {layers!r:.100}, but a gpt has the same attention in every layer, "
+        f"'sliding_attention' or 'full_attention'. Pass a model in which all layers are the same."
     )
 
 
 def _derived_layers(config: Mapping[str, Any], read: _Reader) -> list[str]:
-    """What transformers takes for a missing `layer_types`, as in files of version 4: windows from a layer on."""
+    """Return the layer types that transformers derives for files of version 4, without `layer_types`.
+
+    Layers from `max_window_layers` on have a window.
+    """
     num_layers = read.count("num_hidden_layers")
     first = config.get("max_window_layers", QWEN_FULL_LAYERS)
     if isinstance(first, bool) or not isinstance(first, int):

@@ -1,10 +1,10 @@
-"""The weights of a GPT under the names of transformers and of llama.cpp, and back.
+"""Conversion of the weights of a GPT to and from the names of transformers and llama.cpp.
 
-Rotary positions turn pairs of numbers. Ours are neighbours, 2i and 2i + 1 of a head; those of transformers, and of
-llama.cpp's `qwen3`, are i and i + K/2. So the rows of queries and keys, and the weights of their norms, are in another
-order there. llama.cpp's `llama` pairs neighbours as we do. Values are the same everywhere.
+Rotary positions rotate pairs of numbers. Our pairs are neighbours, 2i and 2i + 1 of a head; those of transformers and
+of llama.cpp's `qwen3` are i and i + K/2. So the rows of queries and keys, and the weights of their norms, have another
+order there. llama.cpp's `llama` pairs neighbours as we do. Value weights are the same everywhere.
 
-Shapes: D d_model, H heads of K numbers, V tokens.
+Shapes: D d_model, H heads of size K, V tokens.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["gguf_weights", "huggingface_weights", "weights_of_huggingface"]
 
-# Ours, transformers', llama.cpp's. `{}` is the number of the layer.
+# Our name: the names in transformers and llama.cpp.
 OUTSIDE = {
     "embedding.weight": ("model.embed_tokens.weight", "token_embd.weight"),
     "head.weight": ("lm_head.weight", "output.weight"),
@@ -42,15 +42,15 @@ IN_LAYER = {
     "feed_forward.down.weight": ("mlp.down_proj.weight", "ffn_down.weight"),
 }
 ROTATED = ("attention.q", "attention.k", "attention.q_norm.weight", "attention.k_norm.weight")
-# What old versions of transformers saved beside the weights, and computed again.
+# Tensors that old versions of transformers saved although they are computed.
 COMPUTED = ("rotary_emb.inv_freq",)
 
 
-# There
+# Export
 
 
 def huggingface_weights(config: GPTConfig, weights: Mapping[str, Tensor], *, vocab_size: int) -> dict[str, Tensor]:
-    """The state dict of the class of transformers that `llama.huggingface_config` names."""
+    """Return the state dict of the transformers class that `llama.huggingface_config` names."""
     return {
         _named(part, layer, column=0): halves(tensor, config.head_dim) if part in ROTATED else tensor
         for part, layer, tensor in _parts(config, weights, vocab_size)
@@ -58,7 +58,7 @@ def huggingface_weights(config: GPTConfig, weights: Mapping[str, Tensor], *, voc
 
 
 def gguf_weights(config: GPTConfig, weights: Mapping[str, Tensor], *, vocab_size: int) -> dict[str, Tensor]:
-    """The tensors of the architecture of llama.cpp that `llama.gguf_config` names."""
+    """Return the tensors of the llama.cpp architecture that `llama.gguf_config` names."""
     return {
         _named(part, layer, column=1): halves(tensor, config.head_dim) if config.qk_norm and part in ROTATED else tensor
         for part, layer, tensor in _parts(config, weights, vocab_size)
@@ -66,7 +66,7 @@ def gguf_weights(config: GPTConfig, weights: Mapping[str, Tensor], *, vocab_size
 
 
 def halves(rows: Tensor, head_dim: int) -> Tensor:
-    """Rows of heads in the order of transformers: first those of even numbers, then those of odd ones.
+    """Return the rows of heads in the order of transformers: first those with even numbers, then those with odd ones.
 
     >>> halves(torch.arange(8), head_dim=4).tolist()
     [0, 2, 1, 3, 4, 6, 5, 7]
@@ -75,7 +75,7 @@ def halves(rows: Tensor, head_dim: int) -> Tensor:
 
 
 def neighbours(rows: Tensor, head_dim: int) -> Tensor:
-    """The inverse of `halves`.
+    """Invert `halves`.
 
     >>> neighbours(halves(torch.arange(8), head_dim=4), head_dim=4).tolist()
     [0, 1, 2, 3, 4, 5, 6, 7]
@@ -86,9 +86,9 @@ def neighbours(rows: Tensor, head_dim: int) -> Tensor:
 def _parts(
     config: GPTConfig, weights: Mapping[str, Tensor], vocab_size: int
 ) -> Iterator[tuple[str, int | None, Tensor]]:
-    """(name, layer, tensor) of every weight, the stacked ones taken apart, without rows that belong to no token."""
+    """Yield (name, layer, tensor) of every weight, with stacked weights split and padding rows removed."""
     for name in OUTSIDE:
-        if name in weights:  # tied, there is no head
+        if name in weights:  # a tied model has no head
             yield name, None, weights[name] if name == "final_norm.weight" else weights[name][:vocab_size]
     for layer in range(config.num_layers):
         of_layer = _split(config, {name: weights.get(f"blocks.{layer}.{name}") for name in _stacked_names()})
@@ -101,7 +101,7 @@ def _stacked_names() -> list[str]:
 
 def _split(config: GPTConfig, weights: dict[str, Tensor | None]) -> dict[str, Tensor | None]:
     qkv, gate_up = weights.pop("attention.qkv.weight"), weights.pop("feed_forward.gate_up.weight")
-    assert qkv is not None and gate_up is not None  # a model has them
+    assert qkv is not None and gate_up is not None  # every model has them
     q, k, v = qkv.split_with_sizes(config.qkv_rows)
     gate, up = gate_up.chunk(2)
     stacked = {"attention.q": q, "attention.k": k, "attention.v": v, "feed_forward.gate": gate, "feed_forward.up": up}
@@ -114,13 +114,13 @@ def _named(part: str, layer: int | None, *, column: int) -> str:
     return f"{('model.layers', 'blk')[column]}.{layer}.{IN_LAYER[part][column]}"
 
 
-# Back
+# Import
 
 
 def weights_of_huggingface(config: GPTConfig, there: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
-    """The weights of a GPT, in float32, from those of transformers; `CheckpointError` names what is missing or over.
+    """Return float32 weights of a GPT from those of transformers; `CheckpointError` names missing or surplus tensors.
 
-    The tensors may have no data (torch's "meta" device): then only shapes are compared.
+    Tensors without data (torch's "meta" device) are allowed; then only shapes are checked.
     """
     taker = _Taker(config, there, source)
     weights = {
@@ -136,35 +136,38 @@ def weights_of_huggingface(config: GPTConfig, there: Mapping[str, Tensor], sourc
 
 
 class _Taker:
-    """Takes tensors of transformers by our names, and knows which are left."""
+    """Takes tensors of transformers by our names, and records which are left."""
 
     def __init__(self, config: GPTConfig, there: Mapping[str, Tensor], source: str) -> None:
         self._config, self._there, self._source = config, there, source
         self._taken: set[str] = set()
 
     def take(self, part: str, layer: int | None = None) -> Tensor:
-        """One tensor, its shape checked, its rows in our order."""
+        """Return one tensor in our row order, after checking its shape."""
         name, shape = _named(part, layer, column=0), _shape(self._config, part)
         if name not in self._there:
-            raise CheckpointError(f"{self._source}: there is no tensor {name!r}, which its config.json asks for.")
+            raise CheckpointError(
+                f"{self._source}: the tensor {name!r} is missing. The download may be incomplete: copy it again."
+            )
         tensor = self._there[name]
         if list(tensor.shape) != shape:
             raise CheckpointError(
-                f"{self._source}: {name!r} has shape {list(tensor.shape)}, and its config.json asks for {shape}."
+                f"{self._source}: {name!r} has shape {list(tensor.shape)}, but its config.json implies {shape}. Pass a "
+                f"folder whose weights and config.json belong together."
             )
         self._taken.add(name)
         tensor = tensor.float()
         return neighbours(tensor, self._config.head_dim) if part in ROTATED else tensor
 
     def table(self, part: str) -> Tensor:
-        """The embedding or the head, with rows of zeros up to the padded vocabulary."""
+        """Return the embedding or the head, padded with rows of zeros to the padded vocabulary."""
         tensor = self.take(part)
         padded = tensor.new_zeros(self._config.padded_vocab_size, tensor.shape[1])
         padded[: tensor.shape[0]] = tensor
         return padded
 
     def layer(self, layer: int) -> dict[str, Tensor]:
-        """All weights of a layer, by their names inside it."""
+        """Return all weights of a layer by their names inside it."""
         names = [name for name in IN_LAYER if "weight" in name and (self._config.qk_norm or "q_norm" not in name)]
         names = [name for name in names if self._config.qk_norm or "k_norm" not in name]
         found = {name: self.take(name, layer) for name in names}
@@ -173,13 +176,16 @@ class _Taker:
         return found | {"feed_forward.gate_up.weight": torch.cat(gate_up)}
 
     def check_all_taken(self) -> None:
-        """Raise for a tensor that has no place here, such as a bias: without it the logits would be others."""
+        """Raise `CheckpointError` for a tensor that a GPT does not have, such as a bias.
+
+        Without it the logits would differ.
+        """
         unused = {OUTSIDE["head.weight"][0]} if self._config.tie_embeddings else set()
         left = [name for name in self._there if name not in self._taken | unused and not name.endswith(COMPUTED)]
         if left:
             raise CheckpointError(
-                f"{self._source}: the tensor {left[0]!r:.100} has no place in a gpt, which has no biases and no other "
-                f"parts than a Llama."
+                f"{self._source}: the tensor {left[0]!r:.100} has no counterpart in a gpt, which has no biases and "
+                f"only the parts of a Llama. Pass a model without it."
             )
 
 

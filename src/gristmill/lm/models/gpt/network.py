@@ -1,17 +1,17 @@
-"""GPT: a decoder-only transformer. Read after attention.py: feed-forward, block, model.
+"""GPT: a decoder-only transformer. Read after attention.py: feed-forward layer, block, model.
 
-Pre-norm RMSNorm, rotary positions, SwiGLU, no biases. What is done for speed, and why it is exact:
+Pre-norm RMSNorm, rotary positions, SwiGLU, no biases. Optimizations, and why they are exact:
 
-* q, k and v are one matrix, gate and up another: fewer, larger products. The same numbers.
-* Embedding and head have rows up to a multiple of 128, which the matrix units of a GPU want. The columns of logits that
-  belong to no token are cut off before anything sees them: they get no probability and no gradient, and stay zero.
+* q, k and v share one matrix, gate and up another: fewer, larger products with the same numbers.
+* Embedding and head are padded to a multiple of 128 rows, which suits the matrix units of GPUs. The logits of padding
+rows are cut off first, so these rows get no probability and no gradient, and stay zero.
 * Under bfloat16 autocast the residual stream is bfloat16 too, unless `float32_residual`; norms and loss are computed in
-  float32 inside their kernels.
+float32 inside their kernels.
 
-`gristmill.lm.functional` is the same model as plain functions, and the oracle of the tests.
+`gristmill.lm.functional` is the same model as plain functions. The tests compare against it.
 
-Shapes: B sequences, T tokens each, S tokens that are attended to, D d_model, H heads of K numbers, F d_ff, V tokens of
-the vocabulary, L layers.
+Shapes: B sequences, T tokens per sequence, S attended tokens, D d_model, H heads of size K, F d_ff, V vocabulary size,
+L layers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from gristmill.lm.models.rows import OneByOne, RowReader
 __all__ = ["GPT", "GPTConfig"]
 
 INIT_STD = 0.02
-STREAM_WEIGHTS = ("attention.output.weight", "feed_forward.down.weight")  # what a block adds to the stream comes of
+STREAM_WEIGHTS = ("attention.output.weight", "feed_forward.down.weight")  # they write into the residual stream
 
 
 class FeedForward(nn.Module):
@@ -51,13 +51,13 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(config.feed_forward_width, config.d_model, bias=False)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """Each token by itself."""
+        """Transform each token separately."""
         gate_BTF, up_BTF = self.gate_up(x_BTD).chunk(2, dim=-1)
         return cast(Tensor, self.down(F.silu(gate_BTF) * up_BTF))
 
 
 class Block(nn.Module):
-    """One layer: attention, then feed-forward, each added to the stream it reads through a norm."""
+    """One layer: attention, then feed-forward, each with a norm before it and a residual connection."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Block(nn.Module):
         self.dropout = _dropout(config)
 
     def forward(self, x_BTD: Tensor, view: View, layer_cache: LayerCache | LayerRowCache | None) -> Tensor:
-        """The stream with what this layer adds to it."""
+        """Return the residual stream after this layer."""
         x_BTD = x_BTD + self.dropout(self.attention(self.attention_norm(x_BTD), view, layer_cache))
         return cast(Tensor, x_BTD + self.dropout(self.feed_forward(self.feed_forward_norm(x_BTD))))
 
@@ -78,17 +78,20 @@ def _dropout(config: GPTConfig) -> nn.Module:
 
 
 def to_stream(x_BTD: Tensor, config: GPTConfig) -> Tensor:
-    """`x` in the type of the residual stream. Not float16, whose range it may leave."""
+    """Return `x` in the dtype of the residual stream. Never float16, whose range the stream can exceed."""
     if config.float32_residual or not torch.is_autocast_enabled(x_BTD.device.type):
         return x_BTD
     return x_BTD.bfloat16() if torch.get_autocast_dtype(x_BTD.device.type) == torch.bfloat16 else x_BTD
 
 
 def head_loss(x_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, config: GPTConfig) -> Tensor:
-    """The mean cross-entropy in nats of the targets that are not -100, under logits `x @ weight.T`; 0 of no targets."""
+    """Return the mean cross-entropy in nats of logits `x @ weight.T`.
+
+    Targets of -100 are ignored; without any other target, the result is 0.
+    """
     kind = x_ND.device.type
     is_float16 = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16
-    # In parts, gradients are made before they can be scaled, and float16 would lose the small ones.
+    # The loss in parts computes gradients before the loss can be scaled, and float16 would lose small gradients.
     if config.loss_parts > 0 and not is_float16:
         return linear_cross_entropy(
             x_ND, weight_VD, targets_N, vocab_size=config.required_vocab_size, num_parts=config.loss_parts
@@ -99,9 +102,9 @@ def head_loss(x_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, config: GPTCon
 
 
 def stacked_in_blocks(model: nn.Module, config: GPTConfig) -> dict[str, int | tuple[int, ...]]:
-    """The weights in its blocks that are several matrices on top of each other, by name.
+    """Return the weights of the blocks that consist of several stacked matrices, by name.
 
-    With each, how many matrices of the same size they are, or the rows of each matrix where sizes differ.
+    The value is the number of matrices of equal size, or the number of rows of each where the sizes differ.
     """
     qkv = 3 if config.kv_heads == config.num_heads else config.qkv_rows
     parts: dict[str, int | tuple[int, ...]] = {"attention.qkv.weight": qkv, "feed_forward.gate_up.weight": 2}
@@ -114,21 +117,44 @@ def stacked_in_blocks(model: nn.Module, config: GPTConfig) -> dict[str, int | tu
 
 
 class GPT(Model):
-    """The model.
+    """A decoder-only transformer.
 
-    Initialised by torch's global generator: every matrix from a normal distribution with deviation 0.02, those that
-    write into the residual stream (attention.output, feed_forward.down) with 0.02 / sqrt(2 L), so that the stream does
-    not grow with depth; norms 1; the rows of embedding and head that belong to no token 0.
+    Weights are drawn from torch's global generator: every matrix from a normal distribution with standard deviation
+    0.02, except the matrices that write into the residual stream (attention.output, feed_forward.down), which use 0.02
+    / sqrt(2 L) so that the stream does not grow with depth. Norms start at 1, padding rows of embedding and head at 0.
 
-    >>> model = GPT(GPTConfig(vocab_size=300, context_length=8, num_layers=2, num_heads=2, d_model=16))
-    >>> tokens_BT = torch.randint(300, (4, 9))
-    >>> model(tokens_BT[:, :8]).shape
-    torch.Size([4, 8, 300])
-    >>> loss, stats = model.loss(Batch(tokens_BT[:, :8], tokens_BT[:, 1:]), {})
-    >>> loss.backward()
+    Args:
+        config: The options of the model, with `vocab_size` set.
+
+    Attributes:
+        config: The options of the model.
+        embedding: Token embedding, padded_vocab_size x D.
+        dropout: Dropout after the embedding.
+        blocks: The layers.
+        final_norm: Norm before the head.
+        head: Output head, or None with `tie_embeddings`.
+        cos_TK: Cosines of the rotary positions.
+        sin_TK: Sines of the rotary positions.
+
+    Raises:
+        OptionError: `vocab_size` is not set.
+
+    Examples:
+        >>> model = GPT(GPTConfig(vocab_size=300, context_length=8, num_layers=2, num_heads=2, d_model=16))
+        >>> tokens_BT = torch.randint(300, (4, 9))
+        >>> model(tokens_BT[:, :8]).shape
+        torch.Size([4, 8, 300])
+        >>> loss, stats = model.loss(Batch(tokens_BT[:, :8], tokens_BT[:, 1:]), {})
+        >>> loss.backward()
+        >>> model.stream(tokens_BT[:, :8]).shape
+        torch.Size([4, 8, 16])
+        >>> model.flops_per_token()
+        81504
+        >>> model.initialise()
     """
 
     EXPORTS: ClassVar[tuple[str, ...]] = ("huggingface", "gguf")
+    """Formats of `gm.lm.export` that `exported` supports."""
 
     config: GPTConfig
     cos_TK: Tensor
@@ -140,7 +166,7 @@ class GPT(Model):
         self.dropout = _dropout(config)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
         self.final_norm = RMSNorm(config)
-        # Tied, there is no head: a second name for the same numbers would be a trap for checkpoints and optimizers.
+        # A tied model has no head: with a second name, checkpoints and optimizers would process the same weight twice.
         self.head = None if config.tie_embeddings else nn.Linear(config.d_model, config.padded_vocab_size, bias=False)
         cos_TK, sin_TK = rope_tables(config)
         self.register_buffer("cos_TK", cos_TK, persistent=False)
@@ -149,7 +175,7 @@ class GPT(Model):
 
     @torch.no_grad()
     def initialise(self) -> None:
-        """Draw all parameters again."""
+        """Draw all parameters again from torch's global generator."""
         residual_std = INIT_STD / math.sqrt(2 * self.config.num_layers)
         for name, parameter in self.named_parameters():
             if parameter.dim() < 2:
@@ -161,23 +187,38 @@ class GPT(Model):
 
     @property
     def head_weight(self) -> Tensor:
-        """The matrix from the stream to the logits: that of the head, or of the embedding."""
+        """Matrix from the residual stream to the logits: the head, or the embedding if they are tied."""
         return self.embedding.weight if self.head is None else self.head.weight
 
     def forward(
         self, tokens_BT: Tensor, *, document_ids_BT: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """The logits of the token after each of `tokens_BT`: B x T x vocab_size.
+        """Return the logits of the token after each of `tokens_BT`: B x T x vocab_size.
 
-        document_ids_BT: a token sees only earlier tokens with its own id. Positions count through: rotary attention
-            depends on distances alone, so a document has the logits it would have by itself.
-        cache: `tokens_BT` follow the tokens in it, and are added to it.
+        Args:
+            tokens_BT: Token ids.
+            document_ids_BT: Document of each token. A token attends only to earlier tokens of the same document.
+                Positions are not reset: rotary attention depends on distances only, so a document gets the logits it
+                would get alone.
+            cache: Keys and values of the tokens before `tokens_BT`, to which those of `tokens_BT` are appended.
+
+        Raises:
+            OptionError: There are more tokens than `context_length`, or both `document_ids_BT` and a cache.
         """
         logits_BTV = F.linear(self.stream(tokens_BT, document_ids_BT=document_ids_BT, cache=cache), self.head_weight)
         return logits_BTV[..., : self.config.vocab_size]
 
     def stream(self, tokens_BT: Tensor, *, document_ids_BT: Tensor | None = None, cache: Cache | None = None) -> Tensor:
-        """What the head makes logits of: B x T x D. Arguments as in `forward`."""
+        """Return the input of the head: B x T x D.
+
+        Args:
+            tokens_BT: Token ids.
+            document_ids_BT: As in `forward`.
+            cache: As in `forward`.
+
+        Raises:
+            OptionError: As in `forward`.
+        """
         view = self._view(tokens_BT, document_ids_BT, cache)
         x_BTD = self.dropout(to_stream(self.embedding(tokens_BT), self.config))
         for index, block in enumerate(self.blocks):
@@ -187,9 +228,17 @@ class GPT(Model):
         return cast(Tensor, self.final_norm(x_BTD))
 
     def loss(self, batch: Batch, schedule: Mapping[str, float]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Mean cross-entropy in nats over the targets that are not -100; `schedule` is for models that have one.
+        """Return the mean cross-entropy in nats over the targets that are not -100, and the statistics.
 
-        In float32, and in parts: the logits of all tokens are never there at once (`linear_cross_entropy`).
+        Computed in float32 and in parts, so the logits of all tokens are never in memory at once
+        (`linear_cross_entropy`).
+
+        Args:
+            batch: The micro-batch.
+            schedule: Not used by this model.
+
+        Raises:
+            OptionError: The sequences are longer than `context_length`.
         """
         x_ND = self.stream(batch.inputs_BT, document_ids_BT=batch.document_ids_BT).flatten(0, 1)
         targets_N = batch.targets_BT.flatten()
@@ -197,14 +246,14 @@ class GPT(Model):
         return loss, {"loss": loss.detach()}
 
     def stacked_weights(self) -> dict[str, int | tuple[int, ...]]:
-        """The weights that are several matrices on top of each other, and how many or their rows: Muon splits them."""
+        """Return the weights that consist of several stacked matrices, which Muon handles separately."""
         return stacked_in_blocks(self, self.config)
 
     def new_row_reader(
         self, *, use_cache: bool, max_rows: int | None, num_rows: int, longest: int, use_graphs: bool
     ) -> RowReader:
-        """What generates several texts at once, with a cache."""
-        # A subclass may compute something else, which the steps with a cache know nothing of.
+        """Return an object that generates several texts at once, with a cache."""
+        # A subclass may compute something that the cached steps do not implement.
         is_own = any(
             getattr(type(self), name) is not getattr(GPT, name) for name in ("forward", "stream", "new_reader")
         )
@@ -215,18 +264,33 @@ class GPT(Model):
         return GPTRows(self, max_rows=max_rows, num_rows=num_rows, longest=longest, use_graphs=use_graphs)
 
     def use_bfloat16(self) -> None:
-        """Hold the weights in bfloat16, to write text with. The angles of the positions stay in float32."""
+        """Convert the weights to bfloat16 for text generation. The tables of rotary positions stay in float32."""
         for parameter in self.parameters():
             parameter.data = parameter.data.bfloat16()
 
     def new_cache(self, batch_size: int, device: torch.device | str, dtype: torch.dtype) -> Cache:
-        """An empty cache for `batch_size` sequences; `dtype` is that of the activations, bfloat16 under autocast."""
+        """Return an empty cache.
+
+        Args:
+            batch_size: Number of sequences.
+            device: Device of the cache.
+            dtype: Dtype of the activations, bfloat16 under autocast.
+
+        Raises:
+            RuntimeError: The device has too little memory.
+
+        Examples:
+            >>> model = GPT(GPTConfig(vocab_size=300, context_length=8, num_layers=1, num_heads=2, d_model=16))
+            >>> cache = model.new_cache(1, "cpu", torch.float32)
+            >>> model(torch.tensor([[1, 2, 3]]), cache=cache).shape, cache.length
+            (torch.Size([1, 3, 300]), 3)
+        """
         c = self.config
         shape = (c.num_layers, batch_size, c.kv_heads, c.context_length, c.head_dim)
         return Cache(torch.empty(shape, device=device, dtype=dtype), torch.empty(shape, device=device, dtype=dtype))
 
     def exported(self, format: str, *, vocab_size: int) -> ForeignModel:
-        """The model as one of the Llama family: of transformers, or of llama.cpp."""
+        """Return the model as a Llama-family model of transformers or llama.cpp."""
         weights = self.state_dict()
         if format == "gguf":
             config = llama.gguf_config(self.config, vocab_size=vocab_size)
@@ -236,16 +300,19 @@ class GPT(Model):
 
     @classmethod
     def weights_of_huggingface(cls, config: GPTConfig, tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
-        """The weights of a Llama, Mistral or Qwen3 of the same sizes."""
+        """Return the weights of a Llama, Mistral or Qwen3 model of the same sizes, under the names of this model."""
         return llama_weights.weights_of_huggingface(config, tensors, source)
 
     def flops_per_token(self, context_length: int | None = None) -> int:
-        """Floating-point operations of one token, forward and backward: 6 N + 12 L D T, from which MFU is computed.
+        """Return the floating-point operations per token, forward and backward: 6 N + 12 L D T.
 
-        N are the parameters that are multiplied: all but the embedding, which is only looked up (tied, it is also the
-        head, and counts), and but the rows of padding, which is work for nothing. Attention is counted as if every
-        token saw all T, the convention of published figures, though causal kernels do half of it. With `sliding_window`
-        T is at most its size.
+        MFU is computed from this number. N counts the parameters used in matrix products: all except the embedding,
+        which is only a lookup (a tied embedding is also the head, and counts), and except padding rows. Attention is
+        counted as if every token attended to all T, as in published figures, although causal kernels do half of that
+        work. With `sliding_window`, T is at most its size.
+
+        Args:
+            context_length: T. None: that of the config.
         """
         c = self.config
         length = c.context_length if context_length is None else context_length
@@ -261,7 +328,7 @@ class GPT(Model):
         num_tokens = tokens_BT.shape[1]
         self._check_length(begin, num_tokens)
         if document_ids_BT is not None and cache is not None:
-            raise OptionError("document_ids_BT and a cache exclude each other. Pass one document and its cache.")
+            raise OptionError("document_ids_BT and cache exclude each other. Pass one document and its cache.")
         c = self.config
         has_dropout = self.training and c.dropout > 0
         return causal_view(

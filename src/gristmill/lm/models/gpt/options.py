@@ -1,4 +1,4 @@
-"""The options of the GPT."""
+"""GPTConfig: the options and presets of the GPT."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ FEED_FORWARD_MULTIPLE = 64
 
 @dataclass(frozen=True, kw_only=True)
 class GPTConfig(WindowModelConfig):
-    """The sizes of a GPT.
+    """The options of a GPT.
 
-    >>> GPTConfig(vocab_size=50_257, context_length=1024, num_layers=12, num_heads=12, d_model=768).padded_vocab_size
-    50304
+    Raises:
+        OptionError: An option has a wrong type, is out of range, or does not fit another one.
+
+    Examples:
+        >>> GPTConfig(vocab_size=50_257, num_layers=12, num_heads=12, d_model=768).padded_vocab_size
+        50304
     """
 
     num_layers: Count = 4
@@ -31,7 +35,7 @@ class GPTConfig(WindowModelConfig):
     num_heads: Count = 4
     """Attention heads per layer."""
     num_kv_heads: Count | None = None
-    """Heads of keys and values, each shared by num_heads / num_kv_heads heads of queries. None: num_heads."""
+    """Key and value heads, each shared by num_heads / num_kv_heads query heads. None: num_heads."""
     d_model: Count = 256
     """Model width."""
     d_ff: Count | None = None
@@ -39,27 +43,29 @@ class GPTConfig(WindowModelConfig):
     rope_theta: Positive = 10_000.0
     """Base of the rotary position embedding."""
     qk_norm: bool = False
-    """Normalize queries and keys of each head (RMSNorm) before rotary positions: keeps large models stable."""
+    """Normalize queries and keys per head (RMSNorm) before rotary positions. Keeps large models stable."""
     sliding_window: Count | None = None
-    """Tokens that a token attends to: itself and those just before it. None: all before it."""
+    """Number of tokens that a token attends to: itself and those just before it. None: all before it."""
     tie_embeddings: bool = False
-    """Use the embedding as the output head too: fewer parameters."""
+    """Use the embedding as the output head too. Saves parameters."""
     dropout: Share = 0.0
     """Dropout probability in training."""
     norm_eps: Positive = 1e-5
     """Epsilon of the norms."""
     float32_residual: bool = False
-    """Keep the residual stream in float32 under bf16-mixed: slower, and seldom better."""
-    # In how many parts the loss goes through the logits; 0: all at once.
+    """Keep the residual stream in float32 under bf16-mixed. Slower, and rarely better."""
     loss_parts: int = field(default=4, metadata={"option": False})
+    """Number of parts in which the loss computes the logits, to save memory. 0: all logits at once."""
 
     name: ClassVar[str] = "gpt"
+    """Name of the model."""
     SIZES: ClassVar[frozenset[str]] = frozenset(
         {
             *("vocab_size", "context_length", "num_layers", "num_heads", "num_kv_heads", "d_model", "d_ff"),
             *("rope_theta", "qk_norm", "sliding_window", "tie_embeddings", "norm_eps"),
         }
     )
+    """Options that determine the shapes of the weights."""
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quickstart": {
             "context_length": 128,
@@ -95,7 +101,7 @@ class GPTConfig(WindowModelConfig):
         "gpt2-124m": {
             "context_length": 1024,
             "num_layers": 12,
-            "num_heads": 6,  # of 128, which attention kernels are fastest at; the same parameters as 12 of 64
+            "num_heads": 6,  # heads of size 128, the fastest in attention kernels; as many parameters as 12 of size 64
             "d_model": 768,
             "tie_embeddings": True,
             "batch_size": 64,
@@ -108,30 +114,34 @@ class GPTConfig(WindowModelConfig):
             "sample_interval": 1000,
         },
     }
+    """Sets of options by the name of the preset."""
 
     def num_masked_pairs(self, *, batch_size: int) -> int:
-        """Those of tokens that see their own document only, and of a sliding window, which all sequences share."""
+        """Return the token pairs in attention masks.
+
+        Document masks are one per sequence; the mask of a sliding window is shared by all sequences.
+        """
         num_masks = batch_size if self.document_mask or self.conversations else 0
         if num_masks == 0 and self.sliding_window is not None and self.sliding_window < self.context_length:
             num_masks = 1
         return num_masks * self.context_length**2
 
     def check(self) -> None:
-        """Heads must have equal and even parts of the width, and share the heads of keys and values evenly."""
+        """Check that heads have equal, even sizes, and that query heads share the key and value heads evenly."""
         check_heads(self.d_model, self.num_heads)
         if self.num_heads % self.kv_heads:
             raise OptionError(
-                f"num_heads={self.num_heads} is not a multiple of num_kv_heads={self.kv_heads}, so the heads of keys "
-                f"and values cannot be shared evenly. Pass a num_kv_heads that divides {self.num_heads}."
+                f"num_heads={self.num_heads} is not a multiple of num_kv_heads={self.kv_heads}, so query heads cannot "
+                f"share key and value heads evenly. Pass a num_kv_heads that divides {self.num_heads}."
             )
 
     @classmethod
     def options_of_huggingface(cls, config: Mapping[str, Any], source: str) -> dict[str, Any]:
-        """The options of a GPT with the sizes of a Llama, Mistral or Qwen3."""
+        """Return the options of a GPT with the sizes of a Llama, Mistral or Qwen3 model."""
         return llama.options_of_huggingface(config, source)
 
     def sizes(self) -> dict[str, Any]:
-        """The options that the weights are made for."""
+        """Return the options that determine the shapes of the weights, with computed values instead of None."""
         return {**super().sizes(), "d_ff": self.feed_forward_width, "num_kv_heads": self.kv_heads}
 
     @property
@@ -148,15 +158,15 @@ class GPTConfig(WindowModelConfig):
 
     @property
     def qkv_rows(self) -> tuple[int, int, int]:
-        """The rows of the matrix of queries, keys and values that belong to each of them."""
+        """Number of rows of the queries, the keys and the values in their common matrix."""
         return self.num_heads * self.head_dim, self.kv_heads * self.head_dim, self.kv_heads * self.head_dim
 
     @property
     def head_dim(self) -> int:
-        """The width of one head."""
+        """Width of one head."""
         return self.d_model // self.num_heads
 
     @property
     def padded_vocab_size(self) -> int:
-        """The rows of embedding and head."""
+        """Rows of the embedding and the head: `vocab_size` rounded up to a multiple of 128."""
         return math.ceil(self.required_vocab_size / VOCAB_MULTIPLE) * VOCAB_MULTIPLE

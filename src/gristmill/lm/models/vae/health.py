@@ -1,4 +1,4 @@
-"""Health: whether the posterior of a VAE is alive at the end of a run, in one line, for the summary of the run."""
+"""Health: a one-line verdict on posterior collapse at the end of a run, for its summary."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from gristmill.posterior import Alarm, PosteriorMetrics
 
 __all__ = ["COLLAPSED_KL", "Health", "health_of"]
 
-# Nats per sequence. A latent cannot say more about its sequence than its KL, and from 0.5 nats on the monitor takes a
-# posterior for recovered.
+# Nats per sequence. A latent cannot encode more about its sequence than its KL, and the monitor treats a posterior with
+# at least 0.5 nats as recovered.
 COLLAPSED_KL = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What the summary of a run reports about the posterior."""
+    """The verdict on the posterior in the summary of a run."""
 
-    verdict: str  # one line, whether good or bad
-    warnings: tuple[str, ...]  # empty where all is well
+    verdict: str  # one line, good or bad
+    warnings: tuple[str, ...]  # empty if there is no problem
 
     @property
     def is_good(self) -> bool:
-        """Whether there is nothing to warn of."""
+        """Whether there are no warnings."""
         return not self.warnings
 
 
 def health_of(val_kl: float | None, *, last: PosteriorMetrics | None = None, alarms: Sequence[Alarm] = ()) -> Health:
-    """Return the verdict on a posterior: from its KL on the validation split and, with a monitor, its last look.
+    """Return the verdict on a posterior, from its KL on the validation split and the last metrics of the monitor.
 
-    val_kl: nats per sequence; None where there was no validation
-    last: the last look of the monitor; None without a monitor
-    alarms: those that are still on
+    val_kl: nats per sequence; None without validation
+    last: the last metrics of the monitor; None without a monitor
+    alarms: alarms that are still active
 
-    Without a monitor the KL decides: it bounds the mutual information from above, so that a KL near 0 is a collapse. A
-    greater KL may still be spent on nothing, which only the monitor detects.
+    Without a monitor the KL decides: it is an upper bound of the mutual information, so a KL near 0 is a collapse. A
+    larger KL may still encode nothing useful, which only the monitor detects.
 
     >>> health_of(0.02).verdict
-    'posterior collapse: the KL on the validation split is 0.02 nats per sequence, and a latent cannot hold more.'
+    'posterior collapse: the KL on the validation split is 0.02 nats per sequence, the most a latent can encode.'
     >>> health_of(7.3).warnings
     ()
     """
@@ -52,8 +52,8 @@ def health_of(val_kl: float | None, *, last: PosteriorMetrics | None = None, ala
 
 def _collapse(val_kl: float) -> str:
     return (
-        f"posterior collapse: the KL on the validation split is {val_kl:.2f} nats per sequence, and a latent cannot "
-        f"hold more."
+        f"posterior collapse: the KL on the validation split is {val_kl:.2f} nats per sequence, the most a latent can "
+        f"encode."
     )
 
 
@@ -61,5 +61,5 @@ def _good(val_kl: float | None, last: PosteriorMetrics | None) -> str:
     if last is not None:
         return f"no alarm: {last}"
     if val_kl is None:
-        return "unknown: there was neither a validation nor a look of the monitor."
+        return "unknown: there was no validation, and the monitor did not run."
     return f"no collapse: the KL on the validation split is {val_kl:.2f} nats per sequence."

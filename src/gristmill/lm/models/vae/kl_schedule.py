@@ -1,4 +1,4 @@
-"""The weight of the KL divergence as a pure function of the step: nothing to save, nothing to restore."""
+"""The weight of the KL term as a pure function of the step, so there is no state to save."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def kl_weight(
     num_cycles: int = 4,
     ramp_fraction: float = 0.5,
 ) -> float:
-    """The weight of the KL divergence in the loss of step 0, 1, … total_steps - 1.
+    """Return the weight of the KL divergence in the loss of step 0, 1, … total_steps - 1.
 
-        constant   `peak` all the time
-        linear     from 0 at step 0 evenly to `peak` at step `warmup_steps`, then `peak`
-        cyclical   num_cycles times in a run of `total_steps`: from 0 evenly to `peak` over the first `ramp_fraction`
-                   of the cycle, then `peak` to its end
+        constant   always `peak`
+        linear     rises linearly from 0 at step 0 to `peak` at step `warmup_steps`, then `peak`
+        cyclical   num_cycles times in a run of `total_steps`: rises linearly from 0 to `peak` in the first
+                   `ramp_fraction` of the cycle, then `peak` to its end
 
-    At 0 a model learns to put all it can into its latent; `peak` then makes it give up what is not worth its price. The
-    steps after the last have `peak`.
+    At weight 0 a model learns to put as much as possible into its latent; at `peak` it drops what is not worth its KL.
+    Steps from `total_steps` on have `peak`.
 
     >>> [kl_weight(s, peak=1.0, shape="cyclical", total_steps=8, num_cycles=2) for s in range(8)]
     [0.0, 0.5, 1.0, 1.0, 0.0, 0.5, 1.0, 1.0]
@@ -39,7 +39,7 @@ def kl_weight(
         return peak * step / warmup_steps
     if shape != "cyclical" or step >= total_steps:
         return peak
-    done = step * num_cycles % total_steps / total_steps  # of the cycle; in whole numbers, each begins exactly at 0
+    done = step * num_cycles % total_steps / total_steps  # share of the cycle; integers start each at exactly 0
     return peak * done / ramp_fraction if done < ramp_fraction else peak
 
 
@@ -58,4 +58,4 @@ def _check(
         if number < 1:
             raise OptionError(f"{name}={number} is too small. Pass {name} >= 1.")
     if not 0 <= ramp_fraction <= 1:
-        raise OptionError(f"ramp_fraction={ramp_fraction} is not a fraction. Pass 0 <= ramp_fraction <= 1.")
+        raise OptionError(f"ramp_fraction={ramp_fraction} is out of range. Pass 0 <= ramp_fraction <= 1.")

@@ -1,6 +1,6 @@
-"""From latents to sequences, step by step: the decoder of a VAE with a cache, for many latents at once.
+"""Decoding of latents to sequences: the decoder of a VAE with a cache, step by step, for many latents at once.
 
-Shapes: N latents of Z numbers, D d_model, V tokens of the vocabulary, E numbers of a vector.
+Shapes: N latents of Z numbers, D d_model, V vocabulary size, E size of a vector.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def generate_ids(
     seed: int | None,
     stop_id: int | None,
 ) -> list[list[int]]:
-    """The ids that the decoder makes of each latent, as `SequenceVAE.generate` documents it."""
+    """Implement `SequenceVAE.generate`."""
     if model.config.vocab_size is None:
-        raise OptionError("the model makes vectors, not tokens. Call decode_vectors.")
+        raise OptionError("the model generates vectors, not tokens. Call decode_vectors.")
     if check_whole_number("max_tokens", max_tokens) < 0:
         raise OptionError(f"max_tokens={max_tokens} is negative. Pass max_tokens >= 0.")
     check_sampling(temperature, top_k, top_p)
@@ -47,7 +47,7 @@ def generate_ids(
     x_N1D = model.starts(len(rows))
     for _ in range(num_steps if rows else 0):
         logits_NV = model.logits(decoder.step(x_N1D))
-        # For all rows, open or not: what becomes of one does not depend on the length of the others.
+        # Choose for finished rows too, so that a row does not depend on the lengths of the others.
         ids_N = chosen(logits_NV, dice, temperature=temperature, top_k=top_k, top_p=top_p)
         for row, id in enumerate(ids_N.tolist()):
             is_open[row] = is_open[row] and id != stop_id
@@ -61,9 +61,9 @@ def generate_ids(
 
 @torch.no_grad()
 def decode_vectors(model: SequenceVAE, z_NZ: Tensor, length: int) -> Tensor:
-    """The vectors that the decoder makes of each latent, as `SequenceVAE.decode_vectors` documents it."""
+    """Implement `SequenceVAE.decode_vectors`."""
     if model.config.embedding_dim is None or model.head is None:
-        raise OptionError("the model makes tokens, not vectors. Call generate.")
+        raise OptionError("the model generates tokens, not vectors. Call generate.")
     if not 1 <= check_whole_number("length", length) <= model.config.max_sequence_length:
         raise OptionError(f"length={length} is out of range. Pass 1 to {model.config.max_sequence_length}.")
     decoder = _StepByStep(model, z_NZ, length)
@@ -76,7 +76,7 @@ def decode_vectors(model: SequenceVAE, z_NZ: Tensor, length: int) -> Tensor:
 
 
 class _StepByStep:
-    """The decoder, one input of each sequence at a time, with a cache of what was before."""
+    """The decoder with a cache, one input per sequence at a time."""
 
     def __init__(self, model: SequenceVAE, z_NZ: Tensor, num_steps: int) -> None:
         c, weight = model.config, model.start_D
@@ -87,5 +87,5 @@ class _StepByStep:
         self._cache = Cache(keys, values)
 
     def step(self, x_N1D: Tensor) -> Tensor:
-        """The stream after this input and all before it: N x D."""
+        """Return the stream after this input: N x D."""
         return self._model.decoded(x_N1D, self._z_NZ, self._cache)[:, -1]

@@ -1,16 +1,17 @@
-"""SequenceVAE: a whole sequence becomes a few numbers, its latent, and the sequence again. Read from top to bottom:
-posterior, switches against collapse, model.
+"""SequenceVAE: encodes a whole sequence as a small vector, its latent, and reconstructs the sequence from it.
 
-    encoder    sees the whole sequence           -> mu, logvar of a Gaussian over latents, the posterior
+Read from top to bottom: posterior, measures against collapse, model.
+
+    encoder    reads the whole sequence          -> mu, logvar of a Gaussian over latents, the posterior
     latent     z = mu + exp(logvar / 2) * noise
     decoder    z and the tokens so far           -> the next token
 
-The layers are those of the GPT. The loss is the bound -ELBO a token: the nats of the tokens given z, and the KL
-divergence of the posterior from the prior N(0, I). A decoder that is good enough without z stops asking for it: the
-posterior collapses onto the prior. The switches of `VAEConfig` from `word_dropout` on work against that.
+The layers are those of the GPT. The loss is the negative ELBO per token: the nats of the tokens given z, plus the KL
+divergence of the posterior from the prior N(0, I). A decoder that predicts well without z stops using it, and the
+posterior collapses to the prior. The options `free_bits` to `bag_of_words_weight` of `VAEConfig` work against that.
 
-Shapes: B sequences, T tokens (or vectors of E numbers) each, S that are attended to, D d_model, Z latent dimensions,
-M memory positions, V tokens of the vocabulary, N = B * T, K numbers of a head, P = 2 * D pooled, Y = 2 * Z.
+Shapes: B sequences, T tokens (or vectors of E numbers) per sequence, S attended tokens, D d_model, Z latent dimensions,
+M memory positions, V vocabulary size, N = B * T, K head size, P = 2 * D pooled, Y = 2 * Z.
 """
 
 from __future__ import annotations
@@ -51,34 +52,34 @@ if TYPE_CHECKING:
 
 __all__ = ["SequenceVAE"]
 
-# A posterior narrower or wider than this is nowhere near a prior of width 1, and exp() of it would spoil everything.
+# A logvar outside of this range is far from the prior's 0, and its exp() would dominate the loss.
 MAX_LOGVAR = 10.0
 MOMENTUM = 0.1  # of the running statistics of mu, as in torch's batch norm
 NORM_EPS = 1e-5
-LOGVAR_STD = 0.1  # at the start, when that of mu is 1: all posteriors are about as wide as the prior
-# How much larger than an embedding a latent is at the start, in memory: as large as one, among all the tokens, it was
-# found much later, and often only after the encoder had learned that it is of no use.
+LOGVAR_STD = 0.1  # at initialization, where mu has 1: all posteriors are about as wide as the prior
+# Initial scale of a latent in memory, relative to an embedding. At scale 1 the decoder started to use the latent much
+# later among all the tokens, often only after the encoder had learned to ignore it.
 MEMORY_LOUDNESS = 5.0
-COUNTS_KEPT = 0.999  # of the counts of tokens, from one batch to the next
-UNSEEN = 0.1  # the count of a token that has not been seen
-TOKENS_AT_ONCE = 8192  # whose logits are there together when every sequence is reckoned by itself
+COUNTS_KEPT = 0.999  # decay of the token counts per batch
+UNSEEN = 0.1  # count of a token that has not occurred yet
+TOKENS_AT_ONCE = 8192  # tokens whose logits are in memory at once when nats are computed per sequence
 
 
 # The posterior
 
 
 class Posterior(nn.Module):
-    """mu and logvar of each sequence, from what the encoder made of its tokens; in float32, whatever the rest is.
+    """Compute mu and logvar of each sequence from the encoder's output, always in float32.
 
-    The tokens are pooled twice, by their mean and by their maximum, each normed over its D numbers. The last token
-    alone, or a token of its own that attends to the others, gives nearly the same for every sequence before it is
-    trained, which is how a posterior begins to collapse. The mean knows how much of everything there is, but in long
-    texts of one language all means come near each other; the maximum knows what is there at all, and stays spread.
+    The tokens are pooled by their mean and by their maximum, each normalized over its D numbers. The last token alone,
+    or an extra token that attends to the others, gives nearly the same vector for every sequence before training, which
+    starts a collapse. The mean reflects how much of everything a text has, but in long texts of one language all means
+    are similar. The maximum reflects what occurs at all, and stays different between texts.
 
-    With `encoder_shortcut` the embeddings are pooled too, past the encoder. In the first ten steps all gradients of the
-    encoder agree on where the latents of all sequences should move, and every layer moves with them: what differs
-    between sequences falls from half of what is pooled to a thousandth, and takes hundreds of steps to come back. The
-    embeddings keep their differences. The shortcut trains only its own matrix, so that it cannot move them alike.
+    With `encoder_shortcut` the embeddings are pooled too, bypassing the encoder. In the first ten steps, the gradients
+    of all sequences push the latents in the same direction, and every encoder layer follows: the difference between
+    sequences falls from half of the pooled vector to a thousandth, and takes hundreds of steps to recover. The
+    embeddings keep their differences. The shortcut trains only its own matrix, so it cannot make the embeddings alike.
     """
 
     def __init__(self, config: VAEConfig) -> None:
@@ -89,7 +90,7 @@ class Posterior(nn.Module):
         self.batch_norm = BatchNormMu(config) if config.batch_norm_mu else None
 
     def forward(self, x_BTD: Tensor, embedded_BTD: Tensor, real_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """(mu, logvar), B x Z each; `real_BT` is False on padding."""
+        """Return (mu, logvar), B x Z each; `real_BT` is False on padding."""
         with torch.autocast(x_BTD.device.type, enabled=False):
             both_BY = self.linear(pooled(x_BTD, real_BT))
             if self.shortcut is not None:
@@ -101,15 +102,16 @@ class Posterior(nn.Module):
 
 
 def pooled(x_BTD: Tensor, real_BT: Tensor) -> Tensor:
-    """The mean and the maximum over the tokens that are no padding, normed, as one vector of length 1: B x 2D, float32.
+    """Return the normalized mean and maximum over the tokens, as one vector of length 1: B x 2D, float32.
 
-    Of length 1, because Adam moves every weight by the same amount: with 2D numbers around 1 behind a mu, a few steps
-    would carry all posteriors far away from the prior. A row of nothing but padding gives zeros.
+    Padding is ignored; a row of padding only gives zeros. The length is 1 because Adam moves every weight by the same
+    amount: with 2D inputs of size 1 per mu, a few steps would carry all posteriors far away from the prior.
     """
     real_BT1 = real_BT[..., None]
     num_real_B1 = real_BT.sum(1, keepdim=True)
     mean_BD = torch.where(real_BT1, x_BTD, 0).sum(1, dtype=torch.float32) / num_real_B1.clamp(min=1)
-    # By index, not `amax`: its gradient looks for what equals the maximum, and compiled in bfloat16 finds nothing.
+    # `max` by index instead of `amax`: the gradient of `amax` compares with the maximum, and when compiled in bfloat16
+    # no element is equal to it.
     max_BD = torch.where(real_BT1, x_BTD, torch.finfo(x_BTD.dtype).min).max(1).values.float()
     max_BD = torch.where(num_real_B1 > 0, max_BD, 0)
     normed = [F.layer_norm(each, each.shape[-1:], eps=NORM_EPS) for each in (mean_BD, max_BD)]
@@ -117,11 +119,11 @@ def pooled(x_BTD: Tensor, real_BT: Tensor) -> Tensor:
 
 
 class BatchNormMu(nn.Module):
-    """mu with mean 0 and deviation `batch_norm_mu` in every dimension, so that KL cannot become 0 in any of them.
+    """Normalize mu to mean 0 and standard deviation `batch_norm_mu` per dimension, so that no dimension has a KL of 0.
 
-    In training by the rows of the batch, otherwise by running statistics. Rows of nothing but padding do not count. A
-    batch with a single row, which has no variance, is normed by the running statistics, and moves them too; it is a
-    poor estimate, and batches of at least 16 rows are better. There is no learned offset: the prior has mean 0.
+    Training uses the rows of the batch, evaluation the running statistics. Rows of padding only do not count. A batch
+    with a single row has no variance, so it is normalized by the running statistics and still updates them. That is a
+    poor estimate; batches of at least 16 rows are better. There is no learned offset, because the prior has mean 0.
     """
 
     running_mean_Z: Tensor
@@ -134,7 +136,7 @@ class BatchNormMu(nn.Module):
         self.register_buffer("running_var_Z", torch.ones(config.latent_dim))
 
     def forward(self, mu_BZ: Tensor, real_B: Tensor) -> Tensor:
-        """The normed mu; `real_B` is False for rows of nothing but padding."""
+        """Return the normalized mu; `real_B` is False for rows of padding only."""
         mean_Z, var_Z = self.running_mean_Z, self.running_var_Z
         if self.training:
             num_real = real_B.sum()
@@ -149,9 +151,9 @@ class BatchNormMu(nn.Module):
 
     @torch.no_grad()
     def _follow(self, mean_Z: Tensor, var_Z: Tensor, num_real: Tensor) -> None:
-        """Move the running statistics towards these."""
+        """Update the running statistics with these."""
         unbiased_Z = var_Z * num_real / (num_real - 1).clamp(min=1)
-        # Of a single row the only spread there is: how far it lies from the mean so far.
+        # A single row has no variance: use its squared distance from the running mean.
         seen_var_Z = torch.where(num_real > 1, unbiased_Z, (mean_Z - self.running_mean_Z).square())
         share = torch.where(num_real > 0, MOMENTUM, 0.0)
         self.running_mean_Z.lerp_(mean_Z, share)
@@ -159,7 +161,7 @@ class BatchNormMu(nn.Module):
 
 
 def kl_divergence(mu_BZ: Tensor, logvar_BZ: Tensor) -> Tensor:
-    """The nats by which each dimension of a posterior differs from N(0, 1).
+    """Return the KL divergence of each dimension of the posteriors from N(0, 1), in nats.
 
     >>> kl_divergence(torch.tensor([[0.0, 2.0]]), torch.zeros(1, 2)).tolist()
     [[0.0, 2.0]]
@@ -168,9 +170,10 @@ def kl_divergence(mu_BZ: Tensor, logvar_BZ: Tensor) -> Tensor:
 
 
 def with_free_bits(kl_BZ: Tensor, real_B: Tensor, free_bits: float, mode: str) -> Tensor:
-    """The sum of KL that costs something, where a sequence ("total") or a dimension has so many nats for nothing.
+    """Return the penalized KL, summed over the batch.
 
-    A dimension is judged by its mean over the sequences of the batch that are no padding.
+    `free_bits` nats are free, per sequence ("total") or per dimension. Dimensions are compared by their mean over the
+    sequences that are not padding.
     """
     if mode == "total":
         return (kl_BZ.sum(1).clamp(min=free_bits) * real_B).sum()
@@ -180,12 +183,12 @@ def with_free_bits(kl_BZ: Tensor, real_B: Tensor, free_bits: float, mode: str) -
 
 
 class BagOfWords(nn.Module):
-    """All tokens of a sequence, whatever their order, predicted from its latent alone.
+    """Predict all tokens of a sequence, in no order, from its latent alone.
 
-    How frequent a token is anywhere is counted, not learned: the latent is left with what makes a sequence different
-    from the others. A learned bias rises by the learning rate per step, hundreds of steps too slowly. Until then the
-    quickest way to a good loss is one latent for all sequences that holds the frequencies, and the encoder forgets to
-    tell sequences apart.
+    The overall token frequencies are counted, not learned, so the latent only has to encode how a sequence differs from
+    the others. A learned bias moves by the learning rate per step, hundreds of steps too slowly. Until it is learned,
+    the fastest way to reduce the loss is one latent for all sequences that encodes the frequencies, and the encoder
+    stops distinguishing sequences.
     """
 
     counts_V: Tensor
@@ -197,9 +200,9 @@ class BagOfWords(nn.Module):
         self.register_buffer("counts_V", torch.zeros(self.vocab_size))
 
     def forward(self, z_BZ: Tensor, targets_BT: Tensor) -> Tensor:
-        """The nats of all targets that are not -100."""
+        """Return the nats of all targets that are not -100."""
         real_BT = targets_BT != IGNORED
-        # Counts first: gathering each target would add up its gradients in another order every time.
+        # Count first: gathering each target would sum gradients in a different order every time.
         counts_BV = torch.zeros(len(z_BZ), self.vocab_size, device=z_BZ.device)
         counts_BV = counts_BV.scatter_add(1, targets_BT.clamp(min=0), real_BT.to(counts_BV.dtype))
         logits_BV = self.head(z_BZ)[:, : self.vocab_size].float() + self._log_frequencies(counts_BV)
@@ -207,7 +210,7 @@ class BagOfWords(nn.Module):
 
     @torch.no_grad()
     def _log_frequencies(self, counts_BV: Tensor) -> Tensor:
-        """The log-frequency of each token in this batch and about the last thousand."""
+        """Return the log-frequency of each token in this batch and about the last thousand batches."""
         self.counts_V.mul_(COUNTS_KEPT).add_(counts_BV.sum(0))
         smooth_V = self.counts_V + UNSEEN
         return (smooth_V / smooth_V.sum()).log()
@@ -217,28 +220,67 @@ class BagOfWords(nn.Module):
 
 
 class SequenceVAE(Model):
-    """The model.
+    """A sequence VAE with a transformer encoder and a causal transformer decoder.
 
-    Initialised by torch's global generator as the GPT is, and so that the latent matters from the first step: mu has
-    variance 1 over random input (a part of it over texts of one kind), logvar lies near 0, and what a latent of the
-    prior becomes in the decoder is as large as an embedding (in memory, five times as large).
+    Weights are drawn from torch's global generator as in the GPT, scaled so that the latent matters from the first
+    step: mu has variance 1 over random input (less over similar texts), logvar is close to 0, and the projection of a
+    latent from the prior is as large as an embedding (in memory, five times as large).
 
-    Encoder and decoder share the embedding. Padding is seen by nobody: the encoder masks it, and to the decoder, which
-    is causal, it lies in the future. A row comes out the same, however far it is padded and whatever the others are
-    (but for `batch_norm_mu` and free bits of dimensions, which are about batches).
+    Encoder and decoder share the embedding. Padding has no effect: the encoder masks it, and for the causal decoder it
+    is in the future. The result of a row does not depend on its padding or on other rows, except through
+    `batch_norm_mu` and free bits per dimension, which use batch statistics.
 
-    >>> model = SequenceVAE(VAEConfig(vocab_size=300, max_sequence_length=8, num_layers=1, num_heads=2, d_model=16))
-    >>> tokens_BT = torch.randint(300, (4, 8))
-    >>> loss, stats = model.loss(Batch(tokens_BT, tokens_BT), {"kl_weight": 0.5})
-    >>> loss.backward()
-    >>> stats["mu"].shape
-    torch.Size([4, 32])
+    Args:
+        config: The options of the model, with either `vocab_size` or `embedding_dim` set.
+
+    Attributes:
+        config: The options of the model.
+        embedding: Embedding of tokens, or a linear layer for vectors.
+        dropout: Dropout after the embedding.
+        encoder_blocks: Layers of the encoder.
+        encoder_norm: Norm after the encoder.
+        posterior: Layer that computes mu and logvar.
+        latent: Projection of the latent into the decoder.
+        start_D: First input of the decoder.
+        unknown_D: Input that replaces dropped words, or None without `word_dropout`.
+        decoder_blocks: Layers of the decoder.
+        decoder_norm: Norm after the decoder.
+        head: Output head, or None with `tie_embeddings`.
+        bag_of_words: Prediction of words from the latent, or None without it.
+        cos_TK: Cosines of the rotary positions.
+        sin_TK: Sines of the rotary positions.
+
+    Raises:
+        OptionError: Both or neither of `vocab_size` and `embedding_dim` are set.
+
+    Examples:
+        >>> model = SequenceVAE(VAEConfig(vocab_size=300, max_sequence_length=8, num_layers=1, num_heads=2, d_model=16))
+        >>> tokens_BT = torch.randint(300, (4, 8))
+        >>> batch = Batch(tokens_BT, tokens_BT)
+        >>> loss, stats = model.loss(batch, {"kl_weight": 0.5})
+        >>> loss.backward()
+        >>> stats["mu"].shape
+        torch.Size([4, 32])
+        >>> mu_BZ, logvar_BZ = model.encode(batch)
+        >>> model.reconstruction_nats(batch, mu_BZ).shape
+        torch.Size([4])
+        >>> len(model.generate(mu_BZ, max_tokens=5, seed=0))
+        4
+        >>> decoded_BTD = model.decoded(model.starts(4), mu_BZ)
+        >>> model.logits(decoded_BTD[:, -1]).shape
+        torch.Size([4, 300])
+        >>> with model.evaluating():
+        ...     model.training
+        False
+        >>> model.initialise()
     """
 
     SHARDED_UNITS = ("encoder_blocks", "decoder_blocks")
+    """Attributes with the layers that fsdp shards one by one."""
     SWITCHED_WEIGHTS = ("unknown_D", "bag_of_words.", "posterior.shortcut.", "posterior.batch_norm.")
-    # To compile it once more for evaluation takes longer than a few validations do.
+    """Prefixes of weights that exist only while an option is on."""
     VALIDATES_EAGERLY = True
+    """True: compiling again for evaluation takes longer than a few validations."""
 
     config: VAEConfig
     cos_TK: Tensor
@@ -248,18 +290,18 @@ class SequenceVAE(Model):
         super().__init__(config)
         if (config.vocab_size is None) == (config.embedding_dim is None):
             raise OptionError(
-                f"vocab_size={config.vocab_size} and embedding_dim={config.embedding_dim}: pass vocab_size for "
-                f"sequences of tokens, or embedding_dim for sequences of vectors."
+                f"vocab_size={config.vocab_size} and embedding_dim={config.embedding_dim}: exactly one must be set. "
+                f"Pass vocab_size for sequences of tokens, or embedding_dim for sequences of vectors."
             )
         self._sizes = sizes = config.blocks
-        # What a switch needs is there only when it is on: processes that share their gradients wait for each of them.
+        # Parameters of an option exist only while it is on, because distributed training waits for every gradient.
         self.embedding = self._new_embedding()
         self.dropout = nn.Dropout(config.dropout) if config.dropout > 0 else nn.Identity()
         self.encoder_blocks = nn.ModuleList(Block(sizes) for _ in range(config.num_encoder_layers))
         self.encoder_norm = RMSNorm(sizes)
         self.posterior = Posterior(config)
         is_memory = config.latent_injection == "memory"
-        # In memory, the bias tells positions apart and keeps the norms from hiding how large a latent is.
+        # In memory, the bias distinguishes positions and keeps the norms from hiding the size of a latent.
         self.latent = nn.Linear(config.latent_dim, config.d_model * max(config.num_memory, 1), bias=is_memory)
         self.start_D = nn.Parameter(torch.empty(config.d_model))
         self.unknown_D = nn.Parameter(torch.empty(config.d_model)) if config.word_dropout else None
@@ -280,13 +322,13 @@ class SequenceVAE(Model):
     def _new_head(self) -> nn.Linear | None:
         if self.config.embedding_dim is not None:
             return nn.Linear(self.config.d_model, self.config.embedding_dim)
-        # Tied, there is no head: a second name for the same numbers would be a trap for checkpoints and optimizers.
+        # A tied model has no head: with a second name, checkpoints and optimizers would process the same weight twice.
         num_rows = self._sizes.padded_vocab_size
         return None if self.config.tie_embeddings else nn.Linear(self.config.d_model, num_rows, bias=False)
 
     @torch.no_grad()
     def initialise(self) -> None:
-        """Draw all parameters anew."""
+        """Draw all parameters again from torch's global generator."""
         c = self.config
         for name, parameter in self.named_parameters():
             if name.endswith("norm.weight"):
@@ -316,20 +358,26 @@ class SequenceVAE(Model):
 
     @property
     def head_weight(self) -> Tensor:
-        """The matrix from the stream to the logits: that of the head, or of the embedding."""
+        """Matrix from the residual stream to the logits: the head, or the embedding if they are tied."""
         return self.embedding.weight if self.head is None else self.head.weight
 
     # Training
 
     def loss(self, batch: Batch, schedule: Mapping[str, float | Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """(reconstruction + kl_weight * KL) / number of targets, and what is worth knowing of it.
+        """Return (reconstruction + kl_weight * KL) / number of targets, and the statistics.
 
-        schedule: "kl_weight"; 1, the bound itself, where there is none. As a tensor it may change from step to step
-            without a new compilation.
+        Training applies word dropout, free bits and the bag of words where they are on. Evaluation applies none of
+        them, so with kl_weight=1 the loss is the negative ELBO per token. The latent is sampled in both. The statistics
+        are loss, reconstruction (nats per token), kl (nats per sequence, before free bits), mu, logvar and z (B x Z,
+        float32).
 
-        In training with word dropout, free bits and the bag of words, as they are switched on; in evaluation without
-        any of them, so that with kl_weight=1 it is -ELBO a token. The latent is drawn either way. The stats: loss,
-        reconstruction (nats a token), kl (nats a sequence, before free bits), mu, logvar and z (B x Z, float32).
+        Args:
+            batch: The micro-batch.
+            schedule: "kl_weight", 1 if missing. As a tensor it may change between steps without compiling again.
+
+        Raises:
+            OptionError: The sequences are longer than `max_sequence_length`, or the model needs vectors and the batch
+                has none.
         """
         real_BT = batch.targets_BT != IGNORED
         real_B = real_BT.any(1)
@@ -357,11 +405,19 @@ class SequenceVAE(Model):
         return loss, {name: value.detach() for name, value in stats.items()}
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """(mu, logvar) of every sequence, B x Z each."""
+        """Return (mu, logvar) of every sequence, B x Z each.
+
+        Args:
+            batch: Sequences, with targets of -100 on padding.
+
+        Raises:
+            OptionError: The sequences are longer than `max_sequence_length`, or the model needs vectors and the batch
+                has none.
+        """
         return self._posterior(self._embedded(batch), batch.targets_BT != IGNORED)
 
     def _embedded(self, batch: Batch) -> Tensor:
-        """What stands for each token, or vector, in encoder and decoder alike."""
+        """Return the embedded tokens or vectors, which encoder and decoder share."""
         num_tokens = batch.inputs_BT.shape[1]
         if num_tokens > self.config.max_sequence_length:
             raise OptionError(
@@ -371,12 +427,12 @@ class SequenceVAE(Model):
         if self.config.embedding_dim is None:
             return cast(Tensor, self.embedding(batch.inputs_BT))
         if batch.vectors_BTE is None:
-            raise OptionError("the model takes sequences of vectors, and the batch has none. Pass vectors_BTE.")
+            raise OptionError("the model takes sequences of vectors, but the batch has no vectors. Pass vectors_BTE.")
         return cast(Tensor, self.embedding(batch.vectors_BTE))
 
     def _posterior(self, x_BTD: Tensor, real_BT: Tensor) -> tuple[Tensor, Tensor]:
         num_tokens = x_BTD.shape[1]
-        # The first position is always seen: a softmax over nothing, in a row that is all padding, is not a number.
+        # The first position is never masked: in a row of padding only, a softmax over nothing would be NaN.
         is_first_T = torch.arange(num_tokens, device=x_BTD.device) == 0
         mask_B11S = (real_BT | is_first_T)[:, None, None]
         view = View(self.cos_TK[:num_tokens, None, None], self.sin_TK[:num_tokens, None, None], mask_B11S, False)
@@ -387,7 +443,16 @@ class SequenceVAE(Model):
         return cast(tuple[Tensor, Tensor], self.posterior(self.encoder_norm(x_BTD), embedded_BTD, real_BT))
 
     def decoded(self, x_BTD: Tensor, z_BZ: Tensor, cache: Cache | None = None) -> Tensor:
-        """The stream after each of these inputs, the first of which is the start, given the latent: B x T x D."""
+        """Return the residual stream after each decoder input: B x T x D.
+
+        Args:
+            x_BTD: Inputs, of which the first one is that of `starts`.
+            z_BZ: Latents.
+            cache: Keys and values of earlier inputs, to which those of `x_BTD` are appended.
+
+        Raises:
+            RuntimeError: The shapes do not match.
+        """
         num_inputs, begin = x_BTD.shape[1], 0 if cache is None else cache.length
         if self.config.num_memory == 0:
             x_BTD = x_BTD + self.latent(z_BZ)[:, None]
@@ -403,7 +468,7 @@ class SequenceVAE(Model):
         return cast(Tensor, self.decoder_norm(x_BTD[:, -num_inputs:]))
 
     def _shifted(self, x_BTD: Tensor) -> Tensor:
-        """What the decoder reads before each token: the start, and the tokens but the last, less those dropped."""
+        """Return the decoder inputs: the start, then all tokens but the last one, with word dropout in training."""
         before_BTD = x_BTD[:, :-1]
         if self.training and self.unknown_D is not None:
             is_dropped_BT1 = torch.rand(before_BTD.shape[:2], device=x_BTD.device)[..., None] < self.config.word_dropout
@@ -411,18 +476,25 @@ class SequenceVAE(Model):
         return torch.cat([self.starts(len(x_BTD)).to(x_BTD.dtype), before_BTD], dim=1)
 
     def starts(self, batch_size: int) -> Tensor:
-        """What the decoder reads first in each sequence: B x 1 x D."""
+        """Return the first decoder input of each sequence: B x 1 x D.
+
+        Args:
+            batch_size: Number of sequences, B.
+        """
         return self.start_D.expand(batch_size, 1, -1)
 
     def _reconstruction(self, x_BTD: Tensor, z_BZ: Tensor, batch: Batch) -> Tensor:
-        """The mean nats of a target."""
+        """Return the mean nats per target."""
         decoded_BTD = self.decoded(self._shifted(x_BTD), z_BZ)
         if self.config.embedding_dim is None:
             return head_loss(decoded_BTD.flatten(0, 1), self.head_weight, batch.targets_BT.flatten(), self._sizes)
         return self._vector_nats(decoded_BTD, batch).sum() / batch.num_targets.clamp(min=1)
 
     def _vector_nats(self, decoded_BTD: Tensor, batch: Batch) -> Tensor:
-        """The nats of each vector under a Gaussian of variance 1 around what the decoder expects; 0 on padding."""
+        """Return the nats of each vector; 0 on padding.
+
+        The decoder predicts the mean of a Gaussian of variance 1.
+        """
         assert self.head is not None and batch.vectors_BTE is not None
         squares_BT = (batch.vectors_BTE - self.head(decoded_BTD).float()).square().sum(-1)
         nats_BT = (squares_BT + batch.vectors_BTE.shape[-1] * math.log(2 * math.pi)) / 2
@@ -432,9 +504,17 @@ class SequenceVAE(Model):
 
     @torch.no_grad()
     def reconstruction_nats(self, batch: Batch, z_BZ: Tensor) -> Tensor:
-        """The nats of each whole sequence, decoded from these latents instead of its own; as in evaluation.
+        """Return the nats of each whole sequence, decoded from the given latents in evaluation mode.
 
-        Draws no random numbers, so that looking at a model in training changes nothing.
+        Draws no random numbers, so calling it during training does not change the run.
+
+        Args:
+            batch: Sequences, with targets of -100 on padding.
+            z_BZ: Latents, which may belong to other sequences.
+
+        Raises:
+            OptionError: The sequences are longer than `max_sequence_length`, or the model needs vectors and the batch
+                has none.
         """
         with self.evaluating():
             decoded_BTD = self.decoded(self._shifted(self._embedded(batch)), z_BZ)
@@ -457,10 +537,21 @@ class SequenceVAE(Model):
         seed: int | None = None,
         stop_id: int | None = None,
     ) -> list[list[int]]:
-        """The ids that the decoder makes of each latent: none from `stop_id` on, and at most `max_tokens`.
+        """Return the ids that the decoder generates from each latent, in evaluation mode.
 
-        Nor are there more than `max_sequence_length`, the most it has learned to write. temperature, top_k, top_p and
-        seed as in `gristmill.lm.models.generation.generate`.
+        A sequence ends before `stop_id`, and has at most `max_tokens` and at most `max_sequence_length` tokens.
+
+        Args:
+            z_NZ: Latents.
+            max_tokens: Maximum tokens per sequence.
+            temperature: 0 picks the most likely token; higher values make the choice more random.
+            top_k: Choose among the k most likely tokens. None: all.
+            top_p: Choose among the fewest tokens with a total probability of at least p. None: all.
+            seed: Seed of the random choices. None: a fresh random seed.
+            stop_id: Id that ends a sequence. None: no such id.
+
+        Raises:
+            OptionError: An option is out of range.
         """
         from gristmill.lm.models.vae.latent_decoding import generate_ids
 
@@ -478,19 +569,39 @@ class SequenceVAE(Model):
 
     @torch.no_grad()
     def decode_vectors(self, z_NZ: Tensor, length: int) -> Tensor:
-        """The `length` vectors that the decoder expects of each latent, each after those before it: N x length x E."""
+        """Return the vectors that the decoder predicts from each latent, one after another: N x length x E.
+
+        Args:
+            z_NZ: Latents.
+            length: Vectors per sequence.
+
+        Raises:
+            OptionError: The model is one of tokens, or `length` is out of range.
+
+        Examples:
+            >>> config = VAEConfig(embedding_dim=3, max_sequence_length=8, num_layers=1, d_model=16, latent_dim=2)
+            >>> SequenceVAE(config).decode_vectors(torch.zeros(1, 2), 5).shape
+            torch.Size([1, 5, 3])
+        """
         from gristmill.lm.models.vae.latent_decoding import decode_vectors
 
         with self.evaluating():
             return decode_vectors(self, z_NZ, length)
 
     def logits(self, x_ND: Tensor) -> Tensor:
-        """The logits of the tokens after these positions of the decoded stream, in float32."""
+        """Return the float32 logits of the token after each position of the decoded stream.
+
+        Args:
+            x_ND: Positions of the stream that `decoded` returns.
+
+        Raises:
+            RuntimeError: The shapes do not match.
+        """
         return F.linear(x_ND, self.head_weight)[..., : self.config.vocab_size].float()
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Evaluation mode for a while, then the mode that was."""
+        """Return a context manager that switches to evaluation mode, and back on exit."""
         was_training = self.training
         self.eval()
         try:
@@ -499,17 +610,19 @@ class SequenceVAE(Model):
             self.train(was_training)
 
     def write(self, tokenizer: Tokenizer, request: TextRequest) -> Iterator[TextStream]:
-        """Texts from latents: of the prior, of a text that is given back, or on the way between two."""
+        """Return texts from latents: samples of the prior, a reconstruction, or interpolations between two texts."""
         return (TextStream([text]) for text in requested_texts(self, tokenizer, request))
 
     def new_reader(self, *, use_cache: bool = True) -> Reader:
-        """Refused: the decoder starts from a latent."""
-        raise OptionError("a VAE makes whole texts of latents, and continues no prompt. Call gm.lm.sample_texts().")
+        """Raise `OptionError`: the decoder needs a latent and cannot continue a prompt."""
+        raise OptionError(
+            "a VAE generates whole texts from latents and cannot continue a prompt. Call gm.lm.sample_texts()."
+        )
 
-    # What it reports about itself
+    # Sizes and statistics
 
     def random_batch(self, batch_size: int, length: int, device: torch.device) -> Batch:
-        """Tokens, or vectors."""
+        """Return a random batch of tokens or vectors, for measuring memory."""
         if self.config.embedding_dim is None:
             return super().random_batch(batch_size, length, device)
         none_BT = torch.zeros(batch_size, length, dtype=torch.int64, device=device)
@@ -526,7 +639,7 @@ class SequenceVAE(Model):
         is_sharded: bool,
         last_step: int,
     ) -> PosteriorWatch | None:
-        """The posterior monitor, unless it is switched off."""
+        """Return the posterior monitor, or None if it is disabled."""
         if self.config.disable_metrics_monitoring:
             return None
         from gristmill.lm.models.vae.posterior_watch import PosteriorWatch
@@ -536,14 +649,14 @@ class SequenceVAE(Model):
         )
 
     def warnings(self, val_stats: Mapping[str, float], watch: Watch | None) -> tuple[str, ...]:
-        """Whether the posterior has collapsed."""
+        """Return a warning if the posterior has collapsed."""
         from gristmill.lm.models.vae.posterior_watch import PosteriorWatch
 
         kl = val_stats.get("kl")
         return (watch.health(kl) if isinstance(watch, PosteriorWatch) else health_of(kl)).warnings
 
     def stacked_weights(self) -> dict[str, int | tuple[int, ...]]:
-        """The weights that are several matrices on top of each other, and how many: what Muon takes apart."""
+        """Return the weights that consist of several stacked matrices, which Muon handles separately."""
         return {
             **stacked_in_blocks(self, self._sizes),
             "posterior.linear.weight": 2,
@@ -552,11 +665,14 @@ class SequenceVAE(Model):
         }
 
     def flops_per_token(self, context_length: int | None = None) -> int:
-        """Floating-point operations of one token, forward and backward, in sequences of T: 6 N + 12 L D T.
+        """Return the floating-point operations per token, forward and backward, in sequences of T: 6 N + 12 L D T.
 
-        N are the parameters that every token is multiplied with: the layers of encoder and decoder, which are L
-        together, and the head without its rows of padding; of vectors, the embedding too. What is done once a sequence
-        (posterior, memory, bag of words) is not counted.
+        N counts the parameters that every token is multiplied with: the L layers of encoder and decoder, and the head
+        without padding rows; for vectors also the embedding. Work done once per sequence (posterior, memory, bag of
+        words) is not counted.
+
+        Args:
+            context_length: T. None: `max_sequence_length`.
         """
         c = self.config
         length = c.max_sequence_length if context_length is None else context_length

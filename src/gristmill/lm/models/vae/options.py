@@ -1,4 +1,4 @@
-"""The options of the sequence VAE."""
+"""VAEConfig: the options and presets of the sequence VAE."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["VAEConfig"]
 
-BATCH_NORM_LEAST = 16  # sequences at once
+BATCH_NORM_LEAST = 16  # sequences per micro-batch
 
-# What people ask for by these names; `bf16-mixed` is the better choice on every GPU that has it, and so few sequences
-# at once are far from filling one.
+# The settings that users expect under these names. `bf16-mixed` is better on every GPU that supports it, and such small
+# batches use only a fraction of a GPU.
 FAST: dict[str, Any] = {
     "batch_size": 4,
     "num_workers": 8,
@@ -37,10 +37,14 @@ FAST: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class VAEConfig(DocumentModelConfig):
-    """The sizes of a sequence VAE, and its switches.
+    """The options of a sequence VAE.
 
-    >>> VAEConfig(vocab_size=300, max_sequence_length=64, num_layers=2, num_heads=2, d_model=32).num_encoder_layers
-    2
+    Raises:
+        OptionError: An option has a wrong type, is out of range, or does not fit another one.
+
+    Examples:
+        >>> VAEConfig(vocab_size=300, max_sequence_length=64, num_layers=2, num_heads=2, d_model=32).num_encoder_layers
+        2
     """
 
     num_layers: Count = 4
@@ -56,61 +60,64 @@ class VAEConfig(DocumentModelConfig):
     rope_theta: Positive = 10_000.0
     """Base of the rotary position embedding."""
     tie_embeddings: bool = False
-    """Use the embedding as the output head too: fewer parameters."""
+    """Use the embedding as the output head too. Saves parameters."""
     dropout: Share = 0.0
     """Dropout probability in training."""
     norm_eps: Positive = 1e-5
     """Epsilon of the norms."""
     float32_residual: bool = False
-    """Keep the residual stream in float32 under bf16-mixed: slower, and seldom better."""
+    """Keep the residual stream in float32 under bf16-mixed. Slower, and rarely better."""
 
     latent_dim: Count = 32
     """Latent dimensions per sequence."""
     encoder_shortcut: bool = True
-    """Give the posterior the pooled embeddings too, past the encoder's layers: keeps it alive in the first steps."""
+    """Feed the pooled embeddings to the posterior directly, in addition to the encoder. Prevents collapse in the first
+    steps."""
     latent_injection: Literal["memory", "embedding"] = "memory"
-    """How the decoder gets the latent: as positions before the sequence, or added to each token."""
+    """How the decoder gets the latent: as positions before the sequence, or added to every token."""
     memory_tokens: Count = 4
-    """Positions before the sequence that hold the latent."""
+    """Number of positions before the sequence that hold the latent."""
 
     kl_weight: NotNegative = 1.0
-    """Highest weight of the KL term. 1 is the bound itself, less is a beta-VAE."""
+    """Maximum weight of the KL term. 1 gives the ELBO, less a beta-VAE."""
     kl_schedule: Literal["constant", "linear", "cyclical"] = "linear"
-    """How the KL weight gets there: at once, rising once, or rising again in each cycle."""
+    """Schedule of the KL weight: constant, one linear rise, or one rise per cycle."""
     kl_warmup_steps: Steps = 0.1
-    """Steps in which the KL weight rises (linear), or their share of the run."""
+    """Steps over which the KL weight rises (linear), or their share of the run."""
     kl_cycles: Count = 4
-    """Cycles of the run (cyclical). The weight rises in the first half of each."""
+    """Number of cycles in the run (cyclical). The weight rises in the first half of each."""
     free_bits: NotNegative = 0.25
-    """Nats of KL that cost nothing. 0: all of it costs."""
+    """Nats of KL that are not penalized. 0: all are penalized."""
     free_bits_mode: Literal["total", "dimension"] = "dimension"
     """Whether free_bits are per sequence or per latent dimension."""
     word_dropout: Share = 0.0
-    """Share of the decoder's inputs that are hidden, so that it must use the latent."""
+    """Share of the decoder's inputs to hide, which forces it to use the latent."""
     batch_norm_mu: NotNegative = 0.0
-    """Scale of a batch norm on mu, which keeps the KL above 0 (0.5 is usual). 0: none."""
+    """Scale of a batch norm on mu, which keeps the KL above 0 (typically 0.5). 0: no batch norm."""
     bag_of_words_weight: NotNegative | None = None
-    """Weight of predicting the words of a sequence from its latent alone. None: 1, for vectors 0."""
+    """Weight of predicting the words of a sequence from its latent alone. None: 1, or 0 for vectors."""
 
     disable_metrics_monitoring: bool = False
-    """Do not monitor the posterior for collapse: takes no memory and no time."""
+    """Do not monitor the posterior for collapse. Saves memory and time."""
     fast_detection: bool = False
-    """Monitor less often: unless given, every 200 steps, plots every 2,000."""
+    """Monitor less often: every 200 steps with plots every 2,000, unless these are set."""
     update_frequency: Count | None = None
-    """Steps between two looks of the monitor. None: 100."""
+    """Steps between updates of the monitor. None: 100."""
     plot_frequency: CountOrNone | None = None
-    """Steps between two plots of the posterior; 0: none. None: 1000."""
+    """Steps between plots of the posterior. 0: no plots. None: 1000."""
     window_size: Count | None = None
-    """Steps whose posteriors the monitor looks at together. None: 50."""
-    # In how many parts the loss goes through the logits; 0: all at once.
+    """Number of recent steps whose posteriors the monitor evaluates. None: 50."""
     loss_parts: int = field(default=4, metadata={"option": False})
+    """Number of parts in which the loss computes the logits, to save memory. 0: all logits at once."""
 
     name: ClassVar[str] = "vae"
+    """Name of the model."""
     RUN_DEFAULTS: ClassVar[Mapping[str, Any]] = {
         "batch_size": 4,
         "gradient_accumulation_steps": 2,
         "limit_val_batches": 0.1,
     }
+    """Defaults of run options that differ for this model."""
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "vae-fast": {**FAST, "fast_detection": True},
         "vae-max-performance": {**FAST, "disable_metrics_monitoring": True, "compile_model": True},
@@ -128,34 +135,42 @@ class VAEConfig(DocumentModelConfig):
             "max_sequence_length": 100,
             "precision": "32",
             "fast_detection": True,
-            "bag_of_words_weight": 3.0,  # a sequence of 100 tokens has a third of the words of a usual one
+            "bag_of_words_weight": 3.0,  # 100 tokens have about a third of the words of a typical sequence
         },
     }
+    """Sets of options by the name of the preset."""
     STATISTICS: ClassVar[Mapping[str, Averaging]] = {"reconstruction": "token", "kl": "sequence"}
+    """Statistics that `loss` reports besides the loss."""
     FREE_OPTIONS: ClassVar[frozenset[str]] = frozenset(
         {"disable_metrics_monitoring", "fast_detection", "update_frequency", "plot_frequency", "window_size"}
     )
+    """Options that may change when a run is resumed."""
     WARMUPS: ClassVar[frozenset[str]] = frozenset({"kl_warmup_steps"})
+    """Options that count steps from the start of the run."""
     BEFORE: ClassVar[Mapping[str, Any]] = {"encoder_shortcut": False}
+    """Values of options in runs saved before the option existed."""
     HAS_PERPLEXITY: ClassVar[bool] = False
+    """False: the loss is a bound, not the cross-entropy of the tokens."""
 
     def check(self) -> None:
-        """Options that do not fit together."""
+        """Raise `OptionError` for options that do not fit together."""
         check_heads(self.d_model, self.num_heads)
         if self.embedding_dim is None:
             return
         if self.vocab_size is not None:
             raise OptionError(
-                f"vocab_size={self.vocab_size} and embedding_dim={self.embedding_dim}: pass vocab_size for sequences "
-                f"of tokens, or embedding_dim for sequences of vectors."
+                f"vocab_size={self.vocab_size} and embedding_dim={self.embedding_dim} cannot be combined. Pass "
+                f"vocab_size for sequences of tokens, or embedding_dim for sequences of vectors."
             )
         if self.bag_of_words_weight:
-            raise OptionError("bag_of_words_weight is for tokens, and these are vectors. Pass bag_of_words_weight=0.")
+            raise OptionError(
+                "bag_of_words_weight applies to tokens, and the data are vectors. Pass bag_of_words_weight=0."
+            )
         if self.tie_embeddings:
-            raise OptionError("tie_embeddings is for tokens, and these are vectors. Pass tie_embeddings=False.")
+            raise OptionError("tie_embeddings applies to tokens, and the data are vectors. Pass tie_embeddings=False.")
 
     def settled(self, data: TrainingData, *, max_steps: int) -> Self:
-        """With the vocabulary or the vectors of the data, and every frequency in steps."""
+        """Return the config with the vocabulary or the vector size of the data, and with frequencies in steps."""
         usual = {"update_frequency": 100, "plot_frequency": 1000, "window_size": 50}
         usual |= {"update_frequency": 200, "plot_frequency": 2000} if self.fast_detection else {}
         given = {name: getattr(self, name) for name in usual if getattr(self, name) is not None}
@@ -174,7 +189,7 @@ class VAEConfig(DocumentModelConfig):
         return 1.0 if data.embedding_dim is None else 0.0
 
     def schedule(self, step: int, *, total_steps: int) -> dict[str, float]:
-        """The weight of the KL term."""
+        """Return the weight of the KL term."""
         weight = kl_weight(
             step,
             peak=self.kl_weight,
@@ -186,11 +201,11 @@ class VAEConfig(DocumentModelConfig):
         return {"kl_weight": weight}
 
     def start_messages(self, *, batch_size: int) -> list[str]:
-        """Whether batches are too small for their mean."""
+        """Return a warning if batches are too small for `batch_norm_mu`."""
         if not self.batch_norm_mu or batch_size >= BATCH_NORM_LEAST:
             return []
         return [
-            f"batch_norm_mu: {batch_size} sequences at once are few to take a mean over. Pass batch_size >= "
+            f"batch_norm_mu: batch_size={batch_size} is too small for a reliable mean. Pass batch_size >= "
             f"{BATCH_NORM_LEAST}, with fewer gradient_accumulation_steps."
         ]
 
@@ -201,12 +216,12 @@ class VAEConfig(DocumentModelConfig):
 
     @property
     def num_memory(self) -> int:
-        """The positions before the sequence."""
+        """Number of positions before the sequence that hold the latent."""
         return self.memory_tokens if self.latent_injection == "memory" else 0
 
     @property
     def blocks(self) -> GPTConfig:
-        """The sizes of the layers, and of everything else that a GPT has too."""
+        """The GPTConfig of the layers and of the other parts that a GPT has too."""
         return GPTConfig(
             vocab_size=1 if self.vocab_size is None else self.vocab_size,
             context_length=self.max_sequence_length + self.num_memory,

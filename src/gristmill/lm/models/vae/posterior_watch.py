@@ -1,8 +1,8 @@
-"""PosteriorWatch: the posterior monitor in a run. It takes a step's posteriors, and returns what was found.
+"""PosteriorWatch: the posterior monitor in a run. It observes the posteriors of a step and returns records.
 
-The monitor looks at the last micro-batch of a step, after the weights have moved, and never touches weights or torch's
-generators: a run with it is bit-exact with one without. It always looks at the last step of a run, so that the
-shortest run ends with figures, with the alarms they raise, and with a picture.
+The monitor observes the last micro-batch of a step, after the weights were updated, and never changes weights or
+torch's generators, so a run with it is bit-exact with one without. It always observes the last step of a run, so even
+the shortest run ends with metrics, their alarms and a plot.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PLOT_FOLDER = "plots"
 
 
 class PosteriorWatch:
-    """The monitor of a run."""
+    """The posterior monitor of a run."""
 
     def __init__(
         self,
@@ -39,17 +39,17 @@ class PosteriorWatch:
         can_decode: bool,
         last_step: int,
     ) -> None:
-        """Nothing is allocated before the first step that it looks at.
+        """Nothing is allocated before the first observed step.
 
-        can_decode: whether the weights are whole. Sharded ones are only while all devices compute together, and the
-            others do not look.
+        can_decode: whether the weights are complete. Sharded weights are complete only while all devices compute
+        together, and the other devices do not observe.
         """
         self._model, self._autocast, self._can_decode = model, autocast, can_decode
         self._told: list[str] = []
         self._last_step = 0
         config = model.config
         self.monitor = PosteriorMetricsMonitor(
-            config.update_frequency or 100,  # they are settled
+            config.update_frequency or 100,  # set by `VAEConfig.settled`
             config.plot_frequency or 0,
             config.window_size or 50,
             plot_folder=folder / PLOT_FOLDER,
@@ -60,7 +60,7 @@ class PosteriorWatch:
         )
 
     def look(self, step: int, batch: Batch, stats: Mapping[str, Tensor], schedule: Mapping[str, float]) -> None:
-        """Look at the last micro-batch of `step`, if it is one that the monitor wants; nothing waits for the device."""
+        """Observe the last micro-batch of `step`, if the monitor needs it. Does not wait for the device."""
         if not self.monitor.wants(step):
             return
         self.monitor.update(
@@ -80,7 +80,7 @@ class PosteriorWatch:
         return nats_B
 
     def news(self) -> list[dict[str, Any]]:
-        """What was found since the last time, alarms and messages as events; it waits for the device."""
+        """Return the records since the last call, with alarms and messages as events. Waits for the device."""
         records: list[dict[str, Any]] = []
         found = self.monitor.flush()
         alarms = {alarm.message for metrics in found for alarm in metrics.alarms}
@@ -94,22 +94,22 @@ class PosteriorWatch:
         return records
 
     def state_tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The posteriors in the window, and what the monitor knows."""
+        """Return the posteriors in the window, and the state of the monitor."""
         return self.monitor.state_tensors()
 
     def load_state(self, step: int, tensors: Mapping[str, Tensor] | None, values: Mapping[str, Any] | None) -> None:
         """Resume after `step`."""
-        self.monitor.go_on_after(step)
+        self.monitor.resume_after(step)
         if tensors is not None and values is not None:
             self.monitor.load_state_tensors(dict(tensors), dict(values))
 
     def health(self, val_kl: float | None) -> Health:
-        """The state of the posterior after the last look, and by the KL of the validation."""
+        """Return the verdict on the posterior, from the last metrics and the KL of the validation."""
         last = self.monitor.history[-1] if self.monitor.history else None
         return health_of(val_kl, last=last, alarms=self.monitor.alarms)
 
     def close(self) -> None:
-        """End the drawing of plots."""
+        """Stop drawing plots."""
         self.monitor.close()
 
 

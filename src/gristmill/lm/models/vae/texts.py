@@ -1,9 +1,9 @@
-"""Texts from latents: what the VAE makes of the prior, of a text, and of the way from one text to another.
+"""Texts from latents: samples of the prior, reconstructions, and interpolations between two texts.
 
-Samples are drawn with a temperature, for variety; reconstructions take the mean of the posterior and the likeliest
-token each time, for what the latent knows for certain.
+Samples use a temperature, for variety. Reconstructions use the mean of the posterior and always the most likely token,
+to show what the latent encodes.
 
-Shapes: N texts, T tokens each, Z latent dimensions.
+Shapes: N texts of T tokens, Z latent dimensions.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ TEXTS_AT_ONCE = 32
 
 
 class Choice(TypedDict, total=False):
-    """How tokens are chosen, and how many. As in `gm.lm.generate`, but for the defaults.
+    """Options for choosing tokens, as in `gm.lm.generate` except for the defaults.
 
-    max_tokens: the most in a text; None: as many as the model was trained on.
-    temperature: 0 takes the likeliest token each time.
-    top_k, top_p: choose among the k likeliest only; among the fewest that have probability p together.
-    seed: the same texts each time; None: others each time. For samples it decides the latents too.
+    max_tokens: maximum tokens per text; None: the maximum that the model was trained on.
+    temperature: 0 picks the most likely token.
+    top_k, top_p: choose among the k most likely tokens; among the fewest with a total probability of at least p.
+    seed: the same seed gives the same texts; None: a fresh random seed. For samples it also determines the latents.
     """
 
     max_tokens: int | None
@@ -48,13 +48,13 @@ class Choice(TypedDict, total=False):
 
 
 def requested_texts(model: SequenceVAE, tokenizer: Tokenizer, request: TextRequest) -> list[str]:
-    """The texts that a request asks for, each up to a stop string if there is one."""
+    """Return the texts of a request, each up to its first stop string."""
     _check_request(request)
     return [StopSearch(request.stop).whole(text) for text in _whole_texts(model, tokenizer, request)]
 
 
 def _whole_texts(model: SequenceVAE, tokenizer: Tokenizer, request: TextRequest) -> list[str]:
-    """Texts from the prior, the reconstruction of a text, or those between two."""
+    """Return samples of the prior, the reconstruction of a text, or interpolations between two."""
     choice: Choice = {
         "top_k": request.top_k,
         "top_p": request.top_p,
@@ -73,11 +73,11 @@ def _whole_texts(model: SequenceVAE, tokenizer: Tokenizer, request: TextRequest)
 def _check_request(request: TextRequest) -> None:
     if prompt := next(filter(None, request.all_prompts), ""):
         raise OptionError(
-            f"prompt={prompt!r}: the model is a VAE, which makes whole texts of latents. Leave it out for "
-            f"samples, or pass reconstruct=…, or between=…."
+            f"prompt={prompt!r}: a VAE generates whole texts from latents and cannot continue a prompt. Leave it out "
+            f"for samples, or pass reconstruct=… or between=…."
         )
     if not request.use_cache:
-        raise OptionError("use_cache=False is for models that continue a prompt. Leave it out.")
+        raise OptionError("use_cache=False applies to models that continue a prompt, and this is a VAE. Leave it out.")
     if request.reconstruct is not None and (request.between is not None or request.num_texts is not None):
         other = "num_texts" if request.between is None else "between"
         raise OptionError(f"reconstruct and {other} exclude each other. Pass one of them.")
@@ -86,7 +86,7 @@ def _check_request(request: TextRequest) -> None:
 def texts_from_prior(
     model: SequenceVAE, tokenizer: Tokenizer, *, num_texts: int = 4, **choice: Unpack[Choice]
 ) -> list[str]:
-    """`num_texts` texts from latents of the prior. Torch's own generators are left alone."""
+    """Return `num_texts` texts from latents of the prior. Torch's global generators are not used."""
     if check_whole_number("num_texts", num_texts) < 1:
         raise OptionError(f"num_texts={num_texts} is too small. Pass num_texts >= 1.")
     z_NZ = torch.randn(num_texts, model.config.latent_dim, generator=new_dice(choice.get("seed")))
@@ -96,7 +96,7 @@ def texts_from_prior(
 def reconstructed(
     model: SequenceVAE, tokenizer: Tokenizer, texts: Sequence[str], **choice: Unpack[Choice]
 ) -> list[str]:
-    """Each text as the decoder gives it back from the mean of its posterior."""
+    """Return each text as the decoder reconstructs it from the mean of its posterior."""
     mu_NZ, _ = encoded(model, tokenizer, texts)
     return _texts(model, tokenizer, mu_NZ, {"temperature": 0.0, **choice})
 
@@ -104,18 +104,20 @@ def reconstructed(
 def between(
     model: SequenceVAE, tokenizer: Tokenizer, a: str, b: str, *, num_texts: int = 5, **choice: Unpack[Choice]
 ) -> list[str]:
-    """`num_texts` texts on the way from `a` to `b`."""
+    """Return `num_texts` texts that interpolate from `a` to `b`."""
     if check_whole_number("num_texts", num_texts) < 2:
-        raise OptionError(f"num_texts={num_texts} is too small: the way has two ends. Pass num_texts >= 2.")
+        raise OptionError(
+            f"num_texts={num_texts} is too small: an interpolation includes both ends. Pass num_texts >= 2."
+        )
     mu_NZ, _ = encoded(model, tokenizer, [a, b])
     return _texts(model, tokenizer, spherical(mu_NZ[0], mu_NZ[1], num_texts), {"temperature": 0.0, **choice})
 
 
 def spherical(a_Z: Tensor, b_Z: Tensor, num: int) -> Tensor:
-    """`num` points on the arc from `a` to `b`, both included.
+    """Return `num` points on the arc from `a` to `b`, including both.
 
-    Latents of the prior lie near a sphere. The straight way would lead through its middle, where no text has its
-    latent. Where there is no arc (the same direction, or opposite ones), the way is straight.
+    Latents of the prior are close to a sphere. A straight line would pass through its center, where no text has its
+    latent. If there is no arc (same or opposite directions), the line is straight.
 
     >>> a_Z, b_Z = torch.eye(2, dtype=torch.float64)
     >>> spherical(a_Z, b_Z, 3).round(decimals=4).tolist()
@@ -133,9 +135,9 @@ def spherical(a_Z: Tensor, b_Z: Tensor, num: int) -> Tensor:
 
 @torch.no_grad()
 def encoded(model: SequenceVAE, tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """(mu, logvar) of each text, N x Z each, in main memory; a text longer than the model knows is cut."""
+    """Return (mu, logvar) of each text, N x Z each, on the CPU. Texts longer than the model supports are truncated."""
     if isinstance(texts, str):
-        raise OptionError("texts is one str. Pass a list of them.")
+        raise OptionError("texts is a str. Pass a list of str.")
     rows = [_sequence(model, tokenizer, text) for text in texts]
     found = [torch.zeros(2, 0, model.config.latent_dim)]
     with model.evaluating():
@@ -147,11 +149,11 @@ def encoded(model: SequenceVAE, tokenizer: Tokenizer, texts: Sequence[str]) -> t
 
 
 def _sequence(model: SequenceVAE, tokenizer: Tokenizer, text: str) -> list[int]:
-    """The ids of a text as the model was trained on it: a document with its end, cut to what the model knows."""
+    """Return the ids of a text as in training: with the end-of-text id, truncated to the maximum length."""
     stop_id = end_of_text_id(tokenizer)
     ids = tokenizer.encode(text) + ([] if stop_id is None else [stop_id])
     if not ids:
-        raise OptionError("a text is empty, and there is nothing to encode. Pass texts of at least one character.")
+        raise OptionError("a text is empty. Pass texts of at least one character.")
     return ids[: model.config.max_sequence_length]
 
 

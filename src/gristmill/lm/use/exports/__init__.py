@@ -1,20 +1,20 @@
-"""exports: files of other programs that hold a trained model.
+"""exports: formats of other programs for trained models.
 
 A format is a module with
 
-    DTYPES                          the types it can hold weights in
-    check_target(target, overwrite) raises where nothing may be written, before the model is loaded
-    write(source, target)           writes it whole or not at all, and returns what it wrote: `Written`
+    DTYPES                          supported types of weights
+    check_target(target, overwrite) raises if the target may not be written, before the model is loaded
+    write(source, target)           writes the complete output or nothing, and returns `Written`
 
 | module | writes |
 |---|---|
 | `huggingface.py` | a folder that transformers, vLLM and lm-evaluation-harness read |
 | `gguf.py` | a file that llama.cpp, Ollama and LM Studio read |
-| `source.py` | what a format gets, and what it returns |
-| `folders.py` | a folder that appears whole or not at all |
+| `source.py` | input and result of a format |
+| `folders.py` | atomic creation of a folder |
 
-Adding one is the module, a line in `FORMATS`, its name in `EXPORTS` of the models that know it (`Model.exported`), a
-row in ARCHITECTURE.md, and a line in `WRITTEN` of `tests/lm/test_export_files.py`.
+To add a format, add the module, a line in `FORMATS`, its name in `EXPORTS` of the models that support it
+(`Model.exported`), a row in ARCHITECTURE.md, and a line in `WRITTEN` of `tests/lm/test_export_files.py`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ __all__ = ["ALIASES", "FORMATS", "all_dtypes"]
 
 FORMATS: dict[str, ModuleType] = {"huggingface": huggingface, "gguf": gguf}
 
-# Short names of types, as llama.cpp has them.
+# Short names of types, as in llama.cpp.
 ALIASES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
 
 def all_dtypes() -> list[str]:
-    """The types that some format can hold, each once, and their short names."""
+    """Return the types of all formats without duplicates, and their short names."""
     names = dict.fromkeys(dtype for module in FORMATS.values() for dtype in module.DTYPES)
     return [*names, *ALIASES]

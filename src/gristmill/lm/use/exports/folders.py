@@ -1,7 +1,7 @@
-"""A folder that appears under its name whole, or not at all.
+"""Atomic creation of a folder: it appears complete, or not at all.
 
-Written to a hidden folder beside it, every file flushed to the disk, then renamed. A folder that is replaced is moved
-aside first and removed last; only one that holds nothing but such files is replaced.
+Files are written to a hidden folder next to the target and flushed to disk, then the folder is renamed. An old folder
+is moved aside first and removed last. A folder is replaced only if it contains nothing but exported files.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ __all__ = ["check_folder", "flush_file", "named_errors", "published_folder"]
 
 
 def check_folder(target: Path, *, overwrite: bool, is_ours: Callable[[str], bool]) -> None:
-    """Raise unless a folder may be made at `target`: it is not there, or empty, or may be replaced.
+    """Raise unless a folder may be written at `target`: it does not exist, is empty, or may be replaced.
 
-    is_ours: whether a file of that name is one that is written here.
+    is_ours: whether a file of that name belongs to an export.
     """
     if not target.name:
-        raise IsADirectoryError(errno.EISDIR, "Is no name for a new folder; pass another one", str(target))
+        raise IsADirectoryError(errno.EISDIR, "is not a name for a new folder. Pass another name", str(target))
     if not target.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "No such folder to write to", str(target.parent))
+        raise FileNotFoundError(errno.ENOENT, "output folder does not exist. Create it first", str(target.parent))
     if not os.path.lexists(target):
         return
     if target.is_symlink() or not target.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, "Is a file or a link; pass the name of a folder", str(target))
+        raise NotADirectoryError(errno.ENOTDIR, "is a file or a link. Pass the name of a folder", str(target))
     entries = sorted(target.iterdir())
     others = [entry.name for entry in entries if not (is_ours(entry.name) and entry.is_file())]
     if others:
-        message = f"Holds other files, such as {others[0]!r}; pass the name of a new folder"
+        message = f"contains other files, such as {others[0]!r}. Pass the name of a new folder"
         raise FileExistsError(errno.EEXIST, message, str(target))
     if entries and not overwrite:
-        raise FileExistsError(errno.EEXIST, "Is already there; choose another name or pass overwrite=True", str(target))
+        raise FileExistsError(errno.EEXIST, "already exists. Pass another name or overwrite=True", str(target))
 
 
 @contextlib.contextmanager
 def published_folder(target: Path) -> Iterator[Path]:
-    """A folder to write files to, which is at `target` once the block has ended without an error."""
+    """Yield a folder for the files, which is renamed to `target` if the block ends without an error."""
     mark = f"{os.getpid()}.{int.from_bytes(os.urandom(6))}"
     temporary = target.with_name(f".{target.name[:50]}.tmp.{mark}")
     try:
@@ -53,7 +53,7 @@ def published_folder(target: Path) -> Iterator[Path]:
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
         if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(target)  # a full disk does not say whose
+            error.filename = str(target)  # the error of a full disk names no file
         raise
     flush_folder(target.parent)
 
@@ -73,9 +73,9 @@ def _move(temporary: Path, target: Path, *, aside: Path) -> None:
 
 @contextlib.contextmanager
 def named_errors(path: Path, *kinds: type[Exception]) -> Iterator[None]:
-    """Turn an error of a library that writes `path`, one of `kinds` or without a number, into an OSError that names it.
+    """Turn library errors while writing `path` (`kinds`, or an OSError without errno) into an OSError that names it.
 
-    NumPy and safetensors report a full disk in words of their own.
+    NumPy and safetensors report a full disk with their own exceptions.
     """
     try:
         yield
@@ -84,10 +84,10 @@ def named_errors(path: Path, *kinds: type[Exception]) -> Iterator[None]:
         if is_numbered or not isinstance(error, (OSError, *kinds)):
             raise
         reason = next((str(part) for part in error.args if part), type(error).__name__)
-        raise OSError(errno.EIO, f"Cannot be written ({reason}). Is the disk full?", str(path)) from error
+        raise OSError(errno.EIO, f"cannot be written ({reason}). Check that the disk is not full", str(path)) from error
 
 
 def flush_file(path: Path) -> None:
-    """Make the content of a file safe on the disk."""
+    """Flush the content of a file to disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())

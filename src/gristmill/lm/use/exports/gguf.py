@@ -1,6 +1,6 @@
-"""A GGUF file: model and tokenizer in one, as llama.cpp, Ollama and LM Studio read it.
+"""GGUF: model and tokenizer in one file, for llama.cpp, Ollama and LM Studio.
 
-Vectors, such as the weights of norms, are always float32: llama.cpp takes no other type for them.
+Vectors, such as the weights of norms, are always float32: llama.cpp supports no other type for them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DTYPES = ("float32", "bfloat16", "float16", "q8_0")
 
-# What the package calls a type of tensors, and a file in which most tensors have it.
+# Names in the gguf package: of the type of a tensor, and of a file in which most tensors have this type.
 KINDS = {
     "float32": ("F32", "ALL_F32"),
     "float16": ("F16", "MOSTLY_F16"),
@@ -31,25 +31,25 @@ KINDS = {
 }
 MAGIC = b"GGUF"
 QUANTIZATION_VERSION = 2
-BLOCK = 32  # numbers of a row that q8_0 gives one scale
+BLOCK = 32  # numbers of a row that share one scale in q8_0
 
 
 def check_target(target: Path, *, overwrite: bool) -> None:
-    """Raise unless the file may be written, and the package that writes it is there."""
+    """Raise unless the file may be written and the gguf package is installed."""
     _package()
     if target.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "Is a folder; pass the name of a file, such as model.gguf", str(target))
+        raise IsADirectoryError(errno.EISDIR, "is a folder. Pass the name of a file, such as model.gguf", str(target))
     if not target.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "No such folder to write to", str(target.parent))
+        raise FileNotFoundError(errno.ENOENT, "output folder does not exist. Create it first", str(target.parent))
     if not overwrite and os.path.lexists(target):
-        raise FileExistsError(errno.EEXIST, "Is already there; choose another name or pass overwrite=True", str(target))
+        raise FileExistsError(errno.EEXIST, "already exists. Pass another name or overwrite=True", str(target))
     if target.exists() and not _is_gguf(target):
-        raise FileExistsError(errno.EEXIST, "Is a file, but no GGUF file; pass another name", str(target))
+        raise FileExistsError(errno.EEXIST, "exists and is not a GGUF file. Pass another name", str(target))
 
 
 def _is_gguf(path: Path) -> bool:
-    """Whether a file may be replaced: it is an export, or empty."""
-    if not path.is_file():  # a pipe or a device: nothing can be read from it, and no file renamed to it
+    """Return whether a file may be replaced: it is an export, or empty."""
+    if not path.is_file():  # a pipe or device cannot be replaced by a file
         return False
     with path.open("rb") as file:
         return file.read(len(MAGIC)) in (MAGIC, b"")
@@ -69,12 +69,12 @@ def write(source: Source, target: Path) -> Written:
         kind = package.GGMLQuantizationType[KINDS[dtype][0]]
         writer.add_tensor(name, _quantized(package, array, kind), raw_dtype=kind)
     with named_errors(target), publish(target, overwrite=source.overwrite) as file:
-        writer.fout = [file]  # what `open_output_file` would open, so that the file appears under its name when whole
+        writer.fout = [file]  # replaces `open_output_file`, so that the file appears only when complete
         writer.state = package.gguf_writer.WriterState.EMPTY
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
-    note = f"{len(mixed)} tensors are float16: their rows are no multiple of {BLOCK} numbers, which q8_0 needs"
+    note = f"{len(mixed)} tensors are float16, because q8_0 needs rows of a multiple of {BLOCK} numbers"
     return Written(
         files=[target],
         architecture=architecture,
@@ -84,7 +84,7 @@ def write(source: Source, target: Path) -> Written:
 
 
 def metadata(source: Source) -> dict[str, Any]:
-    """Everything but the tensors, by key."""
+    """Return all metadata by key, without the tensors."""
     return {
         **{key: value for key, value in source.model.config.items() if key != "general.architecture"},
         "general.name": source.name,

@@ -1,7 +1,7 @@
-"""A folder of Hugging Face: config.json, safetensors, the tokenizer, generation_config.json.
+"""Hugging Face folder: config.json, safetensors, the tokenizer, generation_config.json.
 
-`AutoModelForCausalLM` and `AutoTokenizer` of transformers load it as it is, and so does what is built on them.
-`tokenizer_config.json` is always there: without it, the name of the folder would decide the class of the tokenizer.
+`AutoModelForCausalLM` and `AutoTokenizer` of transformers, and tools built on them, load it directly.
+`tokenizer_config.json` is always written: without it, transformers guesses the tokenizer class from the folder name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DTYPES = ("float32", "bfloat16", "float16")
 
-MAX_SHARD_BYTES = 5_000_000_000  # as transformers has it
+MAX_SHARD_BYTES = 5_000_000_000  # default of transformers
 _OURS = re.compile(
     r"config\.json|generation_config\.json|model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json|"
     r"tokenizer\.json|tokenizer_config\.json|chat_template\.jinja"
@@ -55,12 +55,12 @@ def write(source: Source, target: Path) -> Written:
 
 
 def small_files(source: Source) -> dict[str, bytes]:
-    """Everything but the weights, by the names of the files."""
+    """Return the content of all files except the weights, by file name."""
     specials = source.tokenizer.special_tokens
     roles = chosen_roles(specials, {"eos_token": source.eos_token})
-    # Explicit, also where there is none: the classes have numbers of their own as defaults.
+    # Always explicit, also as None: the classes of transformers have other ids as defaults.
     ids = {f"{role}_id": specials.get(roles.get(role, "")) for role in ("bos_token", "eos_token", "pad_token")}
-    # The first name is that of transformers 4 and of vLLM, the second that of transformers 5.
+    # "torch_dtype" is the name in transformers 4 and vLLM, "dtype" in transformers 5.
     config = {**source.model.config, **ids, "torch_dtype": source.dtype, "dtype": source.dtype}
     tokenizer = huggingface.files(
         source.tokenizer.parts,
@@ -70,7 +70,7 @@ def small_files(source: Source) -> dict[str, bytes]:
     )
     generation: dict[str, Any] = {name: id for name, id in ids.items() if id is not None}
     if source.chat is not None and source.chat.end_of_turn not in (None, ids["eos_token_id"]):
-        # Generation stops at each of them. In config.json stays the one that ends documents.
+        # Generation stops at each of these tokens. config.json keeps only the end-of-text token.
         ends = [source.chat.end_of_turn, ids["eos_token_id"]]
         generation["eos_token_id"] = [id for id in ends if id is not None]
     files = {
@@ -88,7 +88,7 @@ def _json(content: Mapping[str, Any]) -> bytes:
 
 
 def _write_weights(folder: Path, weights: Mapping[str, Tensor], dtype: str) -> Iterator[str]:
-    """Write the weights and yield the names of the files: one, or several and an index."""
+    """Write the weights and yield the file names: one file, or several and an index."""
     with packages_for("exporting a model"):
         from safetensors.torch import save_file
 
@@ -99,7 +99,7 @@ def _write_weights(folder: Path, weights: Mapping[str, Tensor], dtype: str) -> I
         (folder / file).touch()
         mode = (folder / file).stat().st_mode
         save_file(tensors, folder / file, metadata={"format": "pt"})
-        (folder / file).chmod(mode)  # safetensors makes files that only their owner can read
+        (folder / file).chmod(mode)  # safetensors creates files that only the owner can read
         flush_file(folder / file)
         yield file
     if len(shards) > 1:
@@ -115,7 +115,7 @@ def _shard_names(number: int) -> list[str]:
 
 
 def _shards(weights: Mapping[str, Tensor], dtype: str) -> Iterator[list[str]]:
-    """The names of the tensors of each file, none larger than `MAX_SHARD_BYTES` unless one tensor is."""
+    """Yield the tensor names of each file. A file is at most `MAX_SHARD_BYTES`, unless a single tensor is larger."""
     shard: list[str] = []
     size = 0
     for name, tensor in weights.items():

@@ -1,4 +1,4 @@
-"""What a format of exports gets, and what it returns."""
+"""Input and result of an export format."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ __all__ = ["Chat", "Source", "Written", "converted"]
 
 @dataclass(frozen=True, kw_only=True)
 class Chat:
-    """How a model that was trained on conversations is asked, and where its responses end."""
+    """Chat template of a model trained on conversations, and the token that ends a response."""
 
     template: str
-    end_of_turn: int | None  # the special token that ends a response; None: text does, or it is not known
+    end_of_turn: int | None  # id that ends a response; None if plain text ends it, or if it is unknown
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A trained model in the words of the format, and what is written beside it."""
+    """A trained model in the terms of the format, with its tokenizer and options."""
 
     model: ForeignModel
     tokenizer: Tokenizer
-    name: str  # of the run
+    name: str  # name of the run
     context_length: int
     dtype: str
     overwrite: bool
-    eos_token: str | None  # which ends a document
+    eos_token: str | None  # end-of-text token
     chat: Chat | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """What a format wrote."""
+    """Result of an export format."""
 
     files: list[Path]
     architecture: str
@@ -52,19 +52,19 @@ class Written:
 
 
 def converted(name: str, tensor: Tensor, dtype: str) -> Tensor:
-    """A copy of the tensor in main memory; `OptionError` for a number that is too large for the type."""
+    """Return a CPU copy of the tensor in `dtype`. Raise `OptionError` if a number is too large for it."""
     import torch
 
     copy = tensor.detach().to("cpu", getattr(torch, dtype), copy=True).contiguous()
     if not bool(torch.isfinite(copy).all()):
         raise OptionError(
-            f"dtype={dtype!r}: the weight {name!r} holds numbers beyond its range. Pass dtype='bfloat16' or 'float32'."
+            f"dtype={dtype!r} is too small for numbers in the weight {name!r}. Pass dtype='bfloat16' or 'float32'."
         )
     return copy
 
 
 def num_bytes(tensors: Iterable[Tensor], dtype: str) -> int:
-    """The size of tensors in another type."""
+    """Return the size of tensors in `dtype`, in bytes."""
     import torch
 
     return sum(tensor.numel() for tensor in tensors) * torch.empty((), dtype=getattr(torch, dtype)).itemsize
