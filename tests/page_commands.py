@@ -19,6 +19,7 @@ from gristmill.cli import main
 SHELL = re.compile(r"[|&;<>()$`\\*?\[\]{}~!#]")
 # These start processes that run `gristmill` again.
 NEW_PROCESSES = ("--executor", "--devices")
+PLUGIN = "gristmill_plugin_"  # how modules loaded by --plugin are named
 
 
 def run_lines(lines, *, timeout):
@@ -48,11 +49,12 @@ def registries_restored():
 
     entries = [registry._entries, OPTIMIZERS._entries, SCHEDULES._entries]
     kept = [dict(each) for each in entries]
+    plugins = {name for name in sys.modules if name.startswith(PLUGIN)}
     try:
         yield
     finally:
         for each, before in zip(entries, kept, strict=True):
             each.clear()
             each.update(before)
-        for name in [name for name in sys.modules if name.startswith("gristmill_plugin_")]:
+        for name in {name for name in sys.modules if name.startswith(PLUGIN)} - plugins:
             del sys.modules[name]
