@@ -6,6 +6,7 @@ import importlib
 import json
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -90,14 +91,22 @@ def test_the_page_works_from_top_to_bottom_in_an_empty_folder(page, tmp_path, mo
             exec(compile(snippet, str(page), "exec"), names)
 
 
-@pytest.fixture
-def corpus_folder(tmp_path, monkeypatch):
-    """The files that the pages speak of, in a folder that becomes the current one."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "corpus").mkdir()
+@pytest.fixture(scope="module")
+def corpus_files(tmp_path_factory):
+    """The files that the pages speak of."""
+    folder = tmp_path_factory.mktemp("corpus_files")
+    (folder / "corpus").mkdir()
     for name, seed in (("corpus.txt", 0), ("more.txt", 1), ("corpus/a.txt", 2)):
-        write_sample_corpus(tmp_path / name, size=2_000_000, seed=seed)
-    write_json_lines(tmp_path / "stories", (tmp_path / "corpus.txt").read_text(encoding="utf-8"))
+        write_sample_corpus(folder / name, size=2_000_000, seed=seed)
+    write_json_lines(folder / "stories", (folder / "corpus.txt").read_text(encoding="utf-8"))
+    return folder
+
+
+@pytest.fixture
+def corpus_folder(corpus_files, tmp_path, monkeypatch):
+    """A copy of the files that the pages speak of, in a folder that becomes the current one."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(corpus_files, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
