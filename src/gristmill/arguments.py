@@ -154,11 +154,11 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
 
     >>> check_choice("format", "nanogtp", ["nanogpt", "llmc"])
     Traceback (most recent call last):
-    gristmill.errors.OptionError: format='nanogtp' is not known. Did you mean 'nanogpt'? Pass one of 'nanogpt', 'llmc'.
+    gristmill.errors.OptionError: format='nanogtp' is not valid. Did you mean 'nanogpt'? Pass one of 'nanogpt', 'llmc'.
     """
     names = list(choices)
     if not isinstance(value, str) or value not in names:
-        wrong = f"is not known.{nearest(value, names)}" if isinstance(value, str) else f"is a {type(value).__name__}."
+        wrong = f"is not valid.{nearest(value, names)}" if isinstance(value, str) else f"is a {type(value).__name__}."
         raise OptionError(f"{name}={value!r} {wrong} Pass one of {', '.join(map(repr, names))}.")
     return value
 

@@ -189,7 +189,7 @@ def test_an_option_without_its_value_is_a_usage_error(gristmill, shards, tmp_pat
         ("num_layers: four", "--num-layers four is a str. Pass an int."),
         (
             "optimizer: sgd",
-            "--optimizer sgd is not known. Pass one of 'adamw', 'muon', or add your own with register_optimizer.",
+            "--optimizer sgd is not valid. Pass one of 'adamw', 'muon', or add your own with register_optimizer.",
         ),
         ("tie_embeddings: 'no'", "--tie-embeddings no is a str. Pass true or false."),
     ],
@@ -203,7 +203,7 @@ def test_a_wrong_value_in_a_file_is_one_line(gristmill, shards, tmp_path, line, 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--preset", "huge"], 2, "--preset huge is not known"),
+        (["--preset", "huge"], 2, "--preset huge is not valid"),
         (["--config", "missing.yaml"], 2, "missing.yaml: No such file"),
         (["--num-layers", "0"], 2, "--num-layers 0 is too small"),
         (["--max-steps", "5", "--epochs", "1"], 2, "both given"),

@@ -163,9 +163,9 @@ def test_a_file_that_no_job_has_written_is_not_complete(gristmill, stories_path)
     ("arguments", "message"),
     [
         ([], "missing ACTION"),
-        (["rum"], "ACTION 'rum' is not known. Did you mean 'run'?"),
+        (["rum"], "ACTION 'rum' is not valid. Did you mean 'run'?"),
         (["plan"], "missing COMMAND"),
-        (["plan", "encoed"], "COMMAND 'encoed' is not known. Did you mean 'encode'?"),
+        (["plan", "encoed"], "COMMAND 'encoed' is not valid. Did you mean 'encode'?"),
         (["plan", "encode", "--nosuch"], "'task' has no option '--nosuch'"),
         (["run"], "missing FOLDER|URL"),
         (["finish", "a", "b"], "unexpected argument 'b'"),

@@ -258,9 +258,9 @@ def test_a_multiple_that_is_no_number_is_named(tokenizer):
 
 @pytest.mark.parametrize("name", ["padding_side", "truncation_side"])
 def test_a_side_that_is_none_is_refused_when_it_is_set(tok, tokenizer, name):
-    with pytest.raises(gm.OptionError, match=f"{name}='zz' is not known"):
+    with pytest.raises(gm.OptionError, match=f"{name}='zz' is not valid"):
         setattr(tokenizer, name, "zz")
-    with pytest.raises(gm.OptionError, match=f"{name}='zz' is not known"):
+    with pytest.raises(gm.OptionError, match=f"{name}='zz' is not valid"):
         PreTrainedTokenizerFast(tok, **{name: "zz"})
     setattr(tokenizer, name, "left")
     assert getattr(tokenizer, name) == "left"

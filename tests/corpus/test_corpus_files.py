@@ -176,9 +176,9 @@ def test_names_that_are_not_utf8_are_sorted_and_read(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"input_format": "csv"}, "input_format='csv' is not known. Pass one of 'auto', 'text'"),
-        ({"documents": "page"}, "documents='page' is not known"),
-        ({"on_error": "ignore"}, "on_error='ignore' is not known. Pass one of 'raise', 'skip'"),
+        ({"input_format": "csv"}, "input_format='csv' is not valid. Pass one of 'auto', 'text'"),
+        ({"documents": "page"}, "documents='page' is not valid"),
+        ({"on_error": "ignore"}, "on_error='ignore' is not valid. Pass one of 'raise', 'skip'"),
         ({"separator": ""}, "separator='' is empty"),
         ({"separator": "\ud800"}, "separator='\\\\ud800' contains a lone surrogate"),
         ({"text_field": 7}, "text_field=7 is a int. Pass a str"),

@@ -77,7 +77,7 @@ def test_padded_at_the_right_and_the_left(rows):
     ("arguments", "message"),
     [
         ({"length": 2}, r"length=2 is too small: row 0 has 3 ids.*truncated\(2\)"),
-        ({"side": "top"}, "side='top' is not known. Pass 'right' or 'left'"),
+        ({"side": "top"}, "side='top' is not valid. Pass 'right' or 'left'"),
         ({"pad_id": -100}, "dtype=uint16 cannot represent pad_id=-100"),
         ({"pad_id": 70_000}, "cannot represent pad_id=70000"),
         ({"dtype": "float32"}, "dtype=float32 cannot represent"),

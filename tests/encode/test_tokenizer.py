@@ -390,7 +390,7 @@ DOUBLING = [[97, 97]] + [[256 + i, 256 + i] for i in range(60)]
         ({"tie_break": "coin"}, "tie_break='coin'"),
         ({"pattern": "gpt2"}, "the pattern is 'gpt2'"),
         ({"pattern": {"name": "gpt2", "regex": "other"}}, "the file defines pattern 'gpt2' as 'other'"),
-        ({"pattern": {"name": "future", "regex": "a"}}, "'future' is not known"),
+        ({"pattern": {"name": "future", "regex": "a"}}, "'future' is not valid"),
         ({"pattern": {"name": None, "regex": "("}}, "not a valid regular expression"),
         ({"pattern": {"name": None, "regex": 7}}, ""),
     ],
@@ -442,7 +442,7 @@ def test_a_gigabyte_of_json_is_refused_unread(tmp_path):
 
 
 def test_an_unknown_format_is_an_option_error(tmp_path):
-    with pytest.raises(gm.OptionError, match="format='pickle' is not known"):
+    with pytest.raises(gm.OptionError, match="format='pickle' is not valid"):
         Tokenizer.load(tmp_path / "x", format="pickle")
 
 

@@ -75,7 +75,7 @@ def test_an_executor_is_known_by_its_name(name):
     [
         (
             "procesess",
-            r"executor='procesess' is not known. Did you mean 'processes'\? Pass one of 'local', 'processes'",
+            r"executor='procesess' is not valid. Did you mean 'processes'\? Pass one of 'local', 'processes'",
         ),
         (3, r"executor=3 is a int. Pass one of 'local'"),
         (None, r"executor=None is a NoneType"),

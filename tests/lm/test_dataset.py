@@ -423,7 +423,7 @@ def test_too_few_tokens_for_one_window(num_tokens):
         ({"context_length": 2.5}, "context_length=2.5 is a float"),
         ({"batch_size": 0}, "batch_size=0 is too small"),
         ({"seed": -1}, "seed=-1 is out of range"),
-        ({"keep_on_device": "yes"}, "keep_on_device='yes' is not known"),
+        ({"keep_on_device": "yes"}, "keep_on_device='yes' is not valid"),
         ({"document_mask": True}, "document_mask=True needs the ends of documents"),
         ({"tokens": np.zeros(9)}, "dtype float64"),
         ({"tokens": np.zeros((9, 9), np.int32)}, "2 dimensions"),

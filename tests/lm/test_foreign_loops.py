@@ -249,7 +249,7 @@ def test_a_stateful_loader_of_torchdata_resumes_in_mid_epoch(num_workers):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"form": "tuples"}, "form='tuples' is not known. Pass one of 'huggingface', 'pairs'"),
+        ({"form": "tuples"}, "form='tuples' is not valid. Pass one of 'huggingface', 'pairs'"),
         ({"num_epochs": 0}, "num_epochs=0 is too small"),
         ({"rank": 2, "world_size": 2}, "rank=2 is out of range for world_size=2"),
         ({"skip": -1}, "skip=-1 is negative"),

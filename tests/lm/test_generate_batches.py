@@ -362,7 +362,7 @@ def test_bfloat16_works_on_a_cpu_with_logits_equal_to_rounding(run, prompt):
         ("low", {"stop": ["a", ""]}, "stop='' is empty"),
         ("low", {"stop": [3]}, "stop=3 is a int"),
         (None, {}, "prompt=None is a NoneType. Pass a str, or a list of them"),
-        ("low", {"precision": "16"}, "precision='16' is not known. Pass 'auto', 'bf16' or '32'"),
+        ("low", {"precision": "16"}, "precision='16' is not valid. Pass 'auto', 'bf16' or '32'"),
         ("low", {"batch_size": 0}, "batch_size=0 is too small"),
         (["low", "n"], {"temperature": -1.0}, "temperature=-1.0 is out of range"),
         (["low", "n"], {"top_k": 0}, "top_k=0 leaves no token"),

@@ -58,7 +58,7 @@ def test_the_kl_weight_lies_between_0_and_the_peak(shape, total_steps):
         ({"total_steps": 0}, "total_steps=0 is too small"),
         ({"num_cycles": 0}, "num_cycles=0 is too small"),
         ({"warmup_steps": -1}, "warmup_steps=-1 is negative"),
-        ({"shape": "cosine"}, "shape='cosine' is not known. Pass one of 'constant', 'linear', 'cyclical'"),
+        ({"shape": "cosine"}, "shape='cosine' is not valid. Pass one of 'constant', 'linear', 'cyclical'"),
         ({"ramp_fraction": 1.5}, "ramp_fraction=1.5 is not a fraction"),
     ],
 )

@@ -85,7 +85,7 @@ def test_after_the_peak_it_never_rises(shape):
         ({"total_steps": 0}, "total_steps=0 is too small"),
         ({"warmup_steps": 11}, "warmup_steps=11 is more than the 10 steps of the run. Pass warmup_steps=0.02, a frac"),
         ({"warmup_steps": -1}, "warmup_steps=-1"),
-        ({"shape": "linear"}, "shape='linear' is not known. Pass one of 'cosine', 'wsd', 'constant'"),
+        ({"shape": "linear"}, "shape='linear' is not valid. Pass one of 'cosine', 'wsd', 'constant'"),
         ({"final_fraction": 1.5}, "final_fraction=1.5 is out of range"),
         ({"decay_fraction": -0.1}, "decay_fraction=-0.1 is out of range"),
     ],

@@ -57,7 +57,7 @@ class Option:
         if text in names or any(_fits(text, kind) for kind in kinds):
             return ""
         if not kinds:
-            return f"{spelling} {text!r} is not known.{nearest(text, names)} Pass one of {', '.join(names)}."
+            return f"{spelling} {text!r} is not valid.{nearest(text, names)} Pass one of {', '.join(names)}."
         forms = ["a number, such as 0.1"] if float in kinds else ["digits", "a form such as 32k, 1.5M or 64Ki"]
         kind = "number" if float in kinds else "whole number"
         return f"{spelling} {text!r} is not a {kind}. Pass {', or '.join([*forms, *names])}."

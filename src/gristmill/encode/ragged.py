@@ -174,7 +174,7 @@ def _described(value: object) -> str:
 def check_side(name: str, side: Any) -> Side:
     """Return `side` if it is "right" or "left"."""
     if side not in ("right", "left"):
-        raise OptionError(f"{name}={side!r} is not known. Pass 'right' or 'left'.")
+        raise OptionError(f"{name}={side!r} is not valid. Pass 'right' or 'left'.")
     checked: Side = side
     return checked
 

@@ -145,7 +145,7 @@ def check_executor(executor: Any, num_threads: Any = None) -> Executor:
     Local(num_workers=None, work_folder=None, part_bytes=None)
     >>> check_executor("procesess")
     Traceback (most recent call last):
-    gristmill.errors.OptionError: executor='procesess' is not known. Did you mean 'processes'? Pass one of 'local', \
+    gristmill.errors.OptionError: executor='procesess' is not valid. Did you mean 'processes'? Pass one of 'local', \
 'processes', 'ray'.
     """
     chosen = executor if isinstance(executor, Executor) else _named(executor)

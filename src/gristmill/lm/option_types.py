@@ -144,7 +144,7 @@ def _check_for(hint: Any) -> Callable[[str, Any], None]:
         if rules:
             _check_rule(rules[0], name, value, words)
         elif words:
-            raise OptionError(f"{name}={value!r} is not known. Pass one of {', '.join(map(repr, words))}.")
+            raise OptionError(f"{name}={value!r} is not valid. Pass one of {', '.join(map(repr, words))}.")
         elif bool in plain:
             if not isinstance(value, bool):
                 raise OptionError(f"{name}={value!r} is a {type(value).__name__}. Pass true or false.")

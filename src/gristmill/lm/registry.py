@@ -51,7 +51,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
         """Raise `OptionError` for an unknown name, which was passed as `argument`."""
         if name not in self._entries:
             raise OptionError(
-                f"{argument}={name!r} is not known. Pass one of {', '.join(map(repr, self._entries))}, or add your own "
+                f"{argument}={name!r} is not valid. Pass one of {', '.join(map(repr, self._entries))}, or add your own "
                 f"with register_{self._kind}."
             )
 

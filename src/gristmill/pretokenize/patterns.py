@@ -164,7 +164,7 @@ def resolve_pattern(pattern: str) -> Pattern:
         return Pattern(NATIVE_PATTERNS[name], name)
     if _NAME.fullmatch(pattern):
         raise PatternError(
-            f"pattern={pattern!r} is not known.{nearest(pattern, pattern_names())} Pass {_choices()}. "
+            f"pattern={pattern!r} is not valid.{nearest(pattern, pattern_names())} Pass {_choices()}. "
             f"(To use these letters as a regular expression, pass {'(?:' + pattern + ')'!r}.)"
         )
     for expression in stages(pattern):

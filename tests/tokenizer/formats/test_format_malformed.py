@@ -383,5 +383,5 @@ def test_a_missing_file_is_file_not_found(format, tmp_path):
 def test_given_specials_are_checked_before_the_file_is_read(tmp_path):
     with pytest.raises(gm.SpecialTokenError, match="is one str"):
         read_tokenizer(tmp_path / "missing", special_tokens="<s>")
-    with pytest.raises(gm.PatternError, match="'gpt5' is not known"):
+    with pytest.raises(gm.PatternError, match="'gpt5' is not valid"):
         read_tokenizer(tmp_path / "missing", pattern="gpt5")

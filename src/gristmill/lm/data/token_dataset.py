@@ -335,7 +335,7 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
                 document_ids).
 
         Raises:
-            OptionError: `form` is not known.
+            OptionError: `form` is not valid.
         """
         from gristmill.lm.data.torch_datasets import WindowMap
 
@@ -597,5 +597,5 @@ def _check_keep(keep: Any) -> bool | Literal["auto"]:
     if keep == "auto":
         return "auto"
     if not isinstance(keep, bool):
-        raise OptionError(f"keep_on_device={keep!r} is not known. Pass 'auto', True or False.")
+        raise OptionError(f"keep_on_device={keep!r} is not valid. Pass 'auto', True or False.")
     return keep

@@ -126,6 +126,6 @@ class WindowStream(IterableDataset[Any]):
 
 def _checked_form(form: Any) -> Form:
     if form not in FORMS:
-        raise OptionError(f"form={form!r} is not known. Pass one of {', '.join(map(repr, FORMS))}.")
+        raise OptionError(f"form={form!r} is not valid. Pass one of {', '.join(map(repr, FORMS))}.")
     checked: Form = form
     return checked

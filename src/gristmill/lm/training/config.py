@@ -484,7 +484,7 @@ def _check_registered(options: Any, path: Path) -> None:
         name = options.get(option) if isinstance(options, dict) else None
         if isinstance(name, str) and name not in known:
             raise CheckpointError(
-                f"{path}: {option}={name!r} is not known. Registered are {', '.join(map(repr, known))}. "
+                f"{path}: {option}={name!r} is not valid. Registered are {', '.join(map(repr, known))}. "
                 f"Import the file that registers it first: plugin='my_model.py'."
             )
 

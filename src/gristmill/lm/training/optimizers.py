@@ -376,7 +376,7 @@ def _can_be_fused(parameters: Sequence[Tensor]) -> bool:
 
 def _check(fused: Any, positive: Mapping[str, float], weight_decay: float, betas: tuple[float, ...]) -> None:
     if not (isinstance(fused, bool) or fused == "auto"):
-        raise OptionError(f"fused={fused!r} is not known. Pass 'auto', True or False.")
+        raise OptionError(f"fused={fused!r} is not valid. Pass 'auto', True or False.")
     for argument, value in positive.items():
         if not 0 < value < float("inf"):
             raise OptionError(f"{argument}={value} is out of range. Pass {argument} > 0.")

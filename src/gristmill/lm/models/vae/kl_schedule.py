@@ -51,7 +51,7 @@ def _check(
     if not 0 <= peak < inf:
         raise OptionError(f"peak={peak} is out of range. Pass peak >= 0.")
     if shape not in KL_SHAPES:
-        raise OptionError(f"shape={shape!r} is not known. Pass one of {', '.join(map(repr, KL_SHAPES))}.")
+        raise OptionError(f"shape={shape!r} is not valid. Pass one of {', '.join(map(repr, KL_SHAPES))}.")
     if warmup_steps < 0:
         raise OptionError(f"warmup_steps={warmup_steps} is negative. Pass warmup_steps >= 0.")
     for name, number in (("total_steps", total_steps), ("num_cycles", num_cycles)):
