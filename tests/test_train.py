@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -162,7 +163,9 @@ def test_an_option_outside_its_range_is_named_with_its_value_before_the_corpus_i
 
     with pytest.raises(gm.OptionError) as caught:
         gm.train_tokenizer(untouched(), **({"vocab_size": 300} | {option: value}), special_tokens=())
-    assert f"{option}={value!r}" in str(caught.value)
+    assert re.search(
+        rf"\b{option}(={re.escape(repr(value))}| must be .*, got {re.escape(repr(value))}\.)", str(caught.value)
+    )
     assert isinstance(caught.value, ValueError)
 
 

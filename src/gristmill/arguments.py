@@ -86,7 +86,7 @@ def check_vocab_size(vocab_size: Any, num_specials: int) -> int:
             f"Pass vocab_size >= {needed}."
         )
     if size > MAX_VOCAB_SIZE:
-        raise VocabSizeError(f"vocab_size={size} is too large. Pass vocab_size <= {MAX_VOCAB_SIZE}.")
+        raise VocabSizeError(f"vocab_size must be <= {MAX_VOCAB_SIZE}, got {size}.")
     return size
 
 
@@ -94,11 +94,9 @@ def check_num_threads(num_threads: Any) -> int:
     """Return the number of threads. None means all cores available to this process."""
     if num_threads is None:
         return usable_cores()
-    number = _at_least(1, "num_threads", num_threads, "leave it out to use every core")
+    number = _at_least(1, "num_threads", num_threads, "Leave it out to use every core")
     if number > MAX_THREADS:
-        raise OptionError(
-            f"num_threads={number} is too large. Pass num_threads <= {MAX_THREADS}, or leave it out to use every core."
-        )
+        raise OptionError(f"num_threads must be <= {MAX_THREADS}, got {number}. Leave it out to use every core.")
     return number
 
 
@@ -124,14 +122,14 @@ def check_memory_limit(memory_limit: Any) -> int | None:
 
 def check_min_frequency(min_frequency: Any) -> int:
     """Return `min_frequency` if it is at least 1."""
-    return min(_at_least(1, "min_frequency", min_frequency, "1 to keep every word"), MAX_NATIVE)
+    return min(_at_least(1, "min_frequency", min_frequency, "Pass 1 to keep every word"), MAX_NATIVE)
 
 
 def check_max_token_bytes(max_token_bytes: Any) -> int:
     """Return the maximum length of a token. None means the upper limit."""
     if max_token_bytes is None:
         return MAX_TOKEN_BYTES
-    return min(_at_least(1, "max_token_bytes", max_token_bytes, "leave it out for 1 MiB"), MAX_TOKEN_BYTES)
+    return min(_at_least(1, "max_token_bytes", max_token_bytes, "Leave it out for 1 MiB"), MAX_TOKEN_BYTES)
 
 
 def check_kernel() -> None:
@@ -201,10 +199,10 @@ def _abbreviates(letters: str, name: str) -> bool:
     return name.startswith(letters[0]) and all(letter in rest for letter in letters)
 
 
-def _at_least(least: int, name: str, value: Any, otherwise: str) -> int:
+def _at_least(least: int, name: str, value: Any, advice: str) -> int:
     number = check_whole_number(name, value)
     if number < least:
-        raise OptionError(f"{name}={number} is too small. Pass {name} >= {least}, or {otherwise}.")
+        raise OptionError(f"{name} must be >= {least}, got {number}. {advice}.")
     return number
 
 

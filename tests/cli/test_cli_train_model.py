@@ -205,7 +205,7 @@ def test_a_wrong_value_in_a_file_is_one_line(gristmill, shards, tmp_path, line, 
     [
         (["--preset", "huge"], 2, "--preset huge is not valid"),
         (["--config", "missing.yaml"], 2, "missing.yaml: No such file"),
-        (["--num-layers", "0"], 2, "--num-layers 0 is too small"),
+        (["--num-layers", "0"], 2, "--num-layers must be >= 1, got 0"),
         (["--max-steps", "5", "--epochs", "1"], 2, "both given"),
         (["--vocab-size", "5"], 2, "--vocab-size 5 is too small: the tokenizer of the shards has 300 tokens"),
     ],

@@ -295,7 +295,7 @@ def test_rows_are_truncated_at_the_asked_side(tok):
     assert tok.encode_batch(texts, max_tokens=5, as_lists=True)[0] == ids[:5]
     with pytest.raises(gm.OptionError, match="truncate='middle'"):
         tok.encode_batch(texts, truncate="middle")
-    with pytest.raises(gm.OptionError, match="max_tokens=0 is too small"):
+    with pytest.raises(gm.OptionError, match="max_tokens must be >= 1, got 0"):
         tok.encode_batch(texts, max_tokens=0)
 
 
@@ -432,13 +432,13 @@ def test_dropout_of_a_text_in_a_batch_does_not_depend_on_its_neighbours(tok):
 @pytest.mark.parametrize("dropout", [-0.1, 1.1, float("nan"), "x", [1]])
 def test_a_dropout_that_is_no_probability(tok, dropout):
     for call in (tok.encode, lambda text, **options: tok.encode_batch([text], **options)):
-        with pytest.raises(gm.OptionError, match="dropout="):
+        with pytest.raises(gm.OptionError, match=r"dropout(=| must be between 0 and 1, got)"):
             call("a", dropout=dropout)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64, 1.5, "x", True])
 def test_a_seed_that_is_none(tok, seed):
-    with pytest.raises(gm.OptionError, match="seed="):
+    with pytest.raises(gm.OptionError, match=r"seed(=| must be >= 0 and < 2\*\*64, got)"):
         tok.encode("a", dropout=0.5, seed=seed)
 
 
@@ -467,9 +467,9 @@ def test_specials_that_are_none_are_a_special_token_error(tok, method, specials)
 def test_a_number_of_threads_that_is_none(tok, num_threads, tmp_path):
     (tmp_path / "text").write_text("abc")
     for call in (tok.encode_array, tok.count_tokens, lambda text, **o: tok.encode_batch([text], **o)):
-        with pytest.raises(gm.OptionError, match="num_threads="):
+        with pytest.raises(gm.OptionError, match=r"num_threads(=| must be [<>]= \d+, got)"):
             call("a", num_threads=num_threads)
-    with pytest.raises(gm.OptionError, match="num_threads="):
+    with pytest.raises(gm.OptionError, match=r"num_threads(=| must be [<>]= \d+, got)"):
         tok.encode_file(tmp_path / "text", num_threads=num_threads)
 
 

@@ -357,16 +357,16 @@ def test_bfloat16_works_on_a_cpu_with_logits_equal_to_rounding(run, prompt):
     [
         ([], {}, r"prompt=\[\] has no prompt"),
         (["low", 3], {}, "prompt=3 is a int"),
-        ("low", {"num_texts": 0}, "num_texts=0 is too small"),
+        ("low", {"num_texts": 0}, "num_texts must be >= 1, got 0"),
         ("low", {"stop": ""}, "stop='' is empty"),
         ("low", {"stop": ["a", ""]}, "stop='' is empty"),
         ("low", {"stop": [3]}, "stop=3 is a int"),
         (None, {}, "prompt=None is a NoneType. Pass a str, or a list of them"),
         ("low", {"precision": "16"}, "precision='16' is not valid. Pass 'auto', 'bf16' or '32'"),
-        ("low", {"batch_size": 0}, "batch_size=0 is too small"),
-        (["low", "n"], {"temperature": -1.0}, "temperature=-1.0 is out of range"),
-        (["low", "n"], {"top_k": 0}, "top_k=0 leaves no token"),
-        (["low", "n"], {"seed": 2**63 - 1}, "is out of range"),
+        ("low", {"batch_size": 0}, "batch_size must be >= 1, got 0"),
+        (["low", "n"], {"temperature": -1.0}, "temperature must be >= 0, got -1.0"),
+        (["low", "n"], {"top_k": 0}, "top_k must be >= 1, got 0"),
+        (["low", "n"], {"seed": 2**63 - 1}, "seed must be >= 0 and < 2"),
     ],
 )
 def test_what_makes_no_sense_is_refused(run, prompt, options, message):

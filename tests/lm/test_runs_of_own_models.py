@@ -196,8 +196,8 @@ def tiny_run(tiny_shards, tmp_path_factory):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"batch_size": 0}, "batch_size=0"),
-        ({"batch_size": -1}, "batch_size=-1"),
+        ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
+        ({"batch_size": -1}, "batch_size must be >= 1, got -1"),
         ({"batch_size": 2.5}, "batch_size=2.5"),
         ({"limit_batches": 2.5}, "or a fraction between 0 and 1, got 2.5"),
         ({"limit_batches": -1}, "limit_batches must be a whole number >= 0"),

@@ -132,8 +132,7 @@ def _check_limit(value: Any) -> None:
     limit = check_whole_number("max_document_bytes", value)
     if limit < batches.BATCH_BYTES:
         raise OptionError(
-            f"max_document_bytes={limit} is too small. Pass at least {batches.BATCH_BYTES} (2 MiB), "
-            f"the amount that is read at a time."
+            f"max_document_bytes must be >= {batches.BATCH_BYTES} (2 MiB, the amount read at a time), got {limit}."
         )
     if limit > MAX_NATIVE:
-        raise OptionError(f"max_document_bytes={limit} is too large. Pass at most {MAX_NATIVE} (2**63 - 1).")
+        raise OptionError(f"max_document_bytes must be <= {MAX_NATIVE} (2**63 - 1), got {limit}.")

@@ -22,7 +22,7 @@ def check_dropout(dropout: Any) -> float:
     except (TypeError, ValueError):
         raise OptionError(f"dropout={dropout!r} is a {type(dropout).__name__}. Pass a number from 0 to 1.") from None
     if not 0 <= probability <= 1:
-        raise OptionError(f"dropout={dropout!r} is out of range. Pass a number from 0 to 1.")
+        raise OptionError(f"dropout must be between 0 and 1, got {dropout!r}.")
     return probability
 
 
@@ -37,7 +37,7 @@ def check_seed(seed: Any) -> int:
     except TypeError:
         raise OptionError(f"seed={seed!r} is a {type(seed).__name__}. Pass an int, or leave it out.") from None
     if not 0 <= number < 2**64:
-        raise OptionError(f"seed={seed} is out of range. Pass 0 <= seed < 2**64, or leave it out.")
+        raise OptionError(f"seed must be >= 0 and < 2**64, got {seed}.")
     return number
 
 

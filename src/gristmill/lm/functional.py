@@ -562,8 +562,8 @@ class AdamW(torch.optim.Optimizer):
     ) -> None:
         if lr < 0 or eps < 0 or weight_decay < 0 or not all(0 <= beta < 1 for beta in betas):
             raise OptionError(
-                f"lr={lr}, betas={betas}, eps={eps}, weight_decay={weight_decay} are out of range. Pass betas with "
-                f"0 <= beta < 1, and the others >= 0."
+                f"lr, eps and weight_decay must be >= 0, and betas must be >= 0 and < 1, got lr={lr}, eps={eps}, "
+                f"weight_decay={weight_decay}, betas={betas}."
             )
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 

@@ -176,7 +176,7 @@ class TrainConfig:
         OPTIMIZERS.check(self.optimizer, "optimizer")
         SCHEDULES.check(self.schedule, "schedule")
         if check_whole_number("seed", self.seed) < 0:
-            raise OptionError(f"seed={self.seed} is negative. Pass seed >= 0.")
+            raise OptionError(f"seed must be >= 0, got {self.seed}.")
         self._check_length()
 
     def _check_length(self) -> None:

@@ -379,9 +379,9 @@ def _check(fused: Any, positive: Mapping[str, float], weight_decay: float, betas
         raise OptionError(f"fused={fused!r} is not valid. Pass 'auto', True or False.")
     for argument, value in positive.items():
         if not 0 < value < float("inf"):
-            raise OptionError(f"{argument}={value} is out of range. Pass {argument} > 0.")
+            raise OptionError(f"{argument} must be > 0, got {value}.")
     if not 0 <= weight_decay < float("inf"):
-        raise OptionError(f"weight_decay={weight_decay} is out of range. Pass weight_decay >= 0.")
+        raise OptionError(f"weight_decay must be >= 0, got {weight_decay}.")
     for beta in betas:
         if not 0 <= beta < 1:
-            raise OptionError(f"a beta or momentum of {beta} is out of range. Pass a value >= 0 and < 1.")
+            raise OptionError(f"betas and momentum must be >= 0 and < 1, got {beta}.")

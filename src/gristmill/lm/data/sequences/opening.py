@@ -172,7 +172,7 @@ def _default_columns(files: FoundFiles) -> Columns:
 
 def _check_fraction(fraction: Any) -> float:
     if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction < 1:
-        raise OptionError(f"val_fraction={fraction!r} is out of range. Pass 0 for no validation, or less than 1.")
+        raise OptionError(f"val_fraction must be >= 0 and < 1, got {fraction!r}. Pass 0 for no validation split.")
     return float(fraction)
 
 
