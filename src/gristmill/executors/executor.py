@@ -84,9 +84,10 @@ class Executor(ABC):
     num_workers: int | None = None
     """Number of tasks that run at the same time. Default: all cores of the machine or CPUs of the cluster."""
     work_folder: str | os.PathLike[str] | None = None
-    """A folder or URL that all workers can access. Default: beside the output."""
+    """A folder or URL that all workers can access. Default: `.parts` in the output of `encode_corpus`, and a temporary
+    folder for `count_words` and `train_tokenizer`."""
     part_bytes: int | None = None
-    """Approximate size of the input of one task. Default: depends on the size of the corpus, at most 256 MB."""
+    """Approximate size of the input of one task. Default: depends on the size of the corpus, at most 256 MiB."""
 
     # A subclass that adds checks calls `Executor.__post_init__(self)` first: slots break `super()`.
     def __post_init__(self) -> None:
