@@ -174,8 +174,8 @@ def test_an_option_outside_its_range_is_named_with_its_value_before_the_corpus_i
     [
         (["<s>", "<s>"], "'<s>' is given twice"),
         (["<s>", ""], "special token 2 is empty"),
-        ([b"<s>"], "is a bytes"),
-        ([None], "is a NoneType"),
+        ([b"<s>"], "is of type bytes"),
+        ([None], "is of type NoneType"),
         ("<s>", r"Pass a list: special_tokens=\['<s>'\]"),
         ({"<s>", "<t>"}, "is a set"),
         (["\ud800"], "lone surrogate"),

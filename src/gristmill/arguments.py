@@ -31,7 +31,7 @@ def check_special_tokens(special_tokens: Iterable[str]) -> tuple[str, ...]:
     """Return the special tokens as a tuple. One may be a prefix of another: where both match, the longer one wins."""
     if isinstance(special_tokens, str):
         raise SpecialTokenError(
-            f"special_tokens={special_tokens!r} is one str. Pass a list: special_tokens=[{special_tokens!r}]."
+            f"special_tokens={special_tokens!r} is a str. Pass a list: special_tokens=[{special_tokens!r}]."
         )
     if isinstance(special_tokens, set | frozenset):
         raise SpecialTokenError("special_tokens is a set, but the order of special tokens sets their ids. Pass a list.")
@@ -47,7 +47,9 @@ def check_special_tokens(special_tokens: Iterable[str]) -> tuple[str, ...]:
     seen: set[str] = set()
     for index, special in enumerate(specials):
         if not isinstance(special, str):
-            raise SpecialTokenError(f"special_tokens[{index}]={special!r} is a {type(special).__name__}. Pass str.")
+            raise SpecialTokenError(
+                f"special_tokens[{index}]={special!r} is of type {type(special).__name__}. Pass str."
+            )
         if not special:
             raise SpecialTokenError(f"special token {index + 1} is empty and would match everywhere. Remove it.")
         try:
@@ -156,7 +158,9 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
     """
     names = list(choices)
     if not isinstance(value, str) or value not in names:
-        wrong = f"is not valid.{nearest(value, names)}" if isinstance(value, str) else f"is a {type(value).__name__}."
+        wrong = (
+            f"is not valid.{nearest(value, names)}" if isinstance(value, str) else f"is of type {type(value).__name__}."
+        )
         raise OptionError(f"{name}={value!r} {wrong} Pass one of {', '.join(map(repr, names))}.")
     return value
 
@@ -209,7 +213,7 @@ def _at_least(least: int, name: str, value: Any, advice: str) -> int:
 def check_switch(name: str, value: Any) -> bool:
     """Return `value` if it is True or False. A string such as "no" would count as True."""
     if not isinstance(value, bool):
-        raise OptionError(f"{name}={value!r} is a {type(value).__name__}. Pass True or False.")
+        raise OptionError(f"{name}={value!r} is of type {type(value).__name__}. Pass True or False.")
     return value
 
 
@@ -220,7 +224,7 @@ def check_whole_number(name: str, value: Any, error: type[OptionError] = OptionE
             raise TypeError
         return operator.index(value)
     except TypeError:
-        raise error(f"{name}={value!r} is a {type(value).__name__}. Pass an int.") from None
+        raise error(f"{name}={value!r} is of type {type(value).__name__}. Pass an int.") from None
 
 
 def check_option_names(
@@ -273,7 +277,7 @@ def as_utf8(text: Any, name: str) -> bytes:
     if isinstance(text, bytes):
         return text
     if not isinstance(text, str):
-        raise TypeError(f"{name} is a {type(text).__name__}. Pass str or bytes.")
+        raise TypeError(f"{name} is of type {type(text).__name__}. Pass str or bytes.")
     try:
         return text.encode()
     except UnicodeEncodeError as error:

@@ -186,12 +186,12 @@ def test_an_option_without_its_value_is_a_usage_error(gristmill, shards, tmp_pat
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("num_layers: four", "--num-layers four is a str. Pass an int."),
+        ("num_layers: four", "--num-layers four is of type str. Pass an int."),
         (
             "optimizer: sgd",
             "--optimizer sgd is not valid. Pass one of 'adamw', 'muon', or add your own with register_optimizer.",
         ),
-        ("tie_embeddings: 'no'", "--tie-embeddings no is a str. Pass true or false."),
+        ("tie_embeddings: 'no'", "--tie-embeddings no is of type str. Pass true or false."),
     ],
 )
 def test_a_wrong_value_in_a_file_is_one_line(gristmill, shards, tmp_path, line, message):

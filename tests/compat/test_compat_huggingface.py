@@ -182,7 +182,7 @@ def test_unsupported_arguments_are_errors(tokenizer):
         tokenizer([1, 2])
     with pytest.raises(FileNotFoundError, match="tokenizer_object='gpt2': there is no such file or folder"):
         PreTrainedTokenizerFast("gpt2")
-    with pytest.raises(TypeError, match="tokenizer_object is a int"):
+    with pytest.raises(TypeError, match="tokenizer_object is of type int"):
         PreTrainedTokenizerFast(3)
 
 
@@ -252,7 +252,7 @@ def test_a_length_that_is_none_is_named(tokenizer, max_length):
 
 
 def test_a_multiple_that_is_no_number_is_named(tokenizer):
-    with pytest.raises(gm.OptionError, match="pad_to_multiple_of='8' is a str"):
+    with pytest.raises(gm.OptionError, match="pad_to_multiple_of='8' is of type str"):
         tokenizer("rye", padding=True, pad_to_multiple_of="8")
 
 

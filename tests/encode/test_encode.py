@@ -232,8 +232,8 @@ def test_the_rule_of_chunks_is_checked_before_the_first_is_read(small):
     [
         (7, "chunks is of type int. Pass an iterable"),
         (None, "chunks is of type NoneType"),
-        (["a", 7], "chunk 1 is a int. Pass str or bytes"),
-        ([["a"]], "chunk 0 is a list"),
+        (["a", 7], "chunk 1 is of type int. Pass str or bytes"),
+        ([["a"]], "chunk 0 is of type list"),
         ([bytearray(b"a")], "chunk 0 is a bytearray"),
     ],
 )
@@ -268,9 +268,9 @@ def test_a_batch_may_be_any_iterable(small):
         (b"abc", "texts is one bytes"),
         (7, "texts is of type int"),
         (None, "texts is of type NoneType"),
-        (["a", 7], r"texts\[1\] is a int. Pass str or bytes"),
-        ([["a"]], r"texts\[0\] is a list"),
-        ([None], r"texts\[0\] is a NoneType"),
+        (["a", 7], r"texts\[1\] is of type int. Pass str or bytes"),
+        ([["a"]], r"texts\[0\] is of type list"),
+        ([None], r"texts\[0\] is of type NoneType"),
     ],
 )
 def test_a_batch_that_is_none(tok, texts, message):

@@ -420,7 +420,7 @@ def test_too_few_tokens_for_one_window(num_tokens):
     ("options", "message"),
     [
         ({"context_length": 0}, "context_length must be >= 1, got 0"),
-        ({"context_length": 2.5}, "context_length=2.5 is a float"),
+        ({"context_length": 2.5}, "context_length=2.5 is of type float"),
         ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
         ({"seed": -1}, "seed must be >= 0 and < 2[*]{2}6[34], got -1"),
         ({"keep_on_device": "yes"}, "keep_on_device='yes' is not valid"),

@@ -162,5 +162,5 @@ def test_a_name_that_is_no_name_is_refused(schedules, name):
 
 
 def test_only_functions_are_schedules(schedules):
-    with pytest.raises(gm.OptionError, match=r"is a float. Pass a function"):
+    with pytest.raises(gm.OptionError, match=r"is of type float. Pass a function"):
         register_schedule("half", 0.5)

@@ -72,7 +72,7 @@ def test_the_default_pattern_is_that_of_training():
 
 @pytest.mark.parametrize("pattern", ["gpt2", CUSTOM])
 def test_what_is_no_text_is_an_error_that_says_what_to_pass(pattern):
-    with pytest.raises(TypeError, match=r"text is a list\. Pass str or bytes"):
+    with pytest.raises(TypeError, match=r"text is of type list\. Pass str or bytes"):
         gm.pretokenize(["a"], pattern=pattern)
     with pytest.raises(gm.TextError, match="'\\\\ud800' at character 1 is a lone surrogate"):
         gm.pretokenize("a\ud800", pattern=pattern)

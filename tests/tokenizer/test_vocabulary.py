@@ -159,7 +159,7 @@ def test_pairs_that_can_not_be(pairs, message):
         ({"<s>": None}, "id None"),
         ({"": 400}, "empty"),
         ({"\ud800": 400}, "lone surrogate"),
-        ({7: 400}, "is a int"),
+        ({7: 400}, "is of type int"),
     ],
 )
 def test_specials_that_can_not_be(specials, message):

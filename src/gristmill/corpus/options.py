@@ -117,7 +117,7 @@ def check_applies(reading: Reading, applicable: Collection[str], what: str) -> N
 
 def _check_text(name: str, value: Any) -> None:
     if not isinstance(value, str):
-        raise OptionError(f"{name}={value!r} is a {type(value).__name__}. Pass a str.")
+        raise OptionError(f"{name}={value!r} is of type {type(value).__name__}. Pass a str.")
     if not value:
         raise OptionError(f"{name}='' is empty. Pass at least one character.")
     try:

@@ -207,7 +207,7 @@ def _check_part_bytes(part_bytes: Any) -> int:
 
 def _check_work_folder(work_folder: Any) -> str:
     if not isinstance(work_folder, str | os.PathLike):
-        raise OptionError(f"work_folder={work_folder!r} is a {type(work_folder).__name__}. Pass a path or a URL.")
+        raise OptionError(f"work_folder={work_folder!r} is of type {type(work_folder).__name__}. Pass a path or a URL.")
     location = os.fspath(work_folder)
     # Otherwise "s3://" and "s3://my bucket" would be paths in a local folder "s3:".
     is_half_url = isinstance(location, str) and "://" in location and not is_url(location.rstrip("/"))

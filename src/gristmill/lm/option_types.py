@@ -59,7 +59,7 @@ def _check_count_or_none(name: str, value: Any) -> None:
 
 def _check_number(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise OptionError(f"{name}={value!r} is a {type(value).__name__}. Pass a number.")
+        raise OptionError(f"{name}={value!r} is of type {type(value).__name__}. Pass a number.")
 
 
 def _check_positive(name: str, value: Any) -> None:
@@ -147,9 +147,9 @@ def _check_for(hint: Any) -> Callable[[str, Any], None]:
             raise OptionError(f"{name}={value!r} is not valid. Pass one of {', '.join(map(repr, words))}.")
         elif bool in plain:
             if not isinstance(value, bool):
-                raise OptionError(f"{name}={value!r} is a {type(value).__name__}. Pass true or false.")
+                raise OptionError(f"{name}={value!r} is of type {type(value).__name__}. Pass true or false.")
         elif plain == [str] and not isinstance(value, str):
-            raise OptionError(f"{name}={value!r} is a {type(value).__name__}. Pass text.")
+            raise OptionError(f"{name}={value!r} is of type {type(value).__name__}. Pass text.")
         elif int in plain or float in plain:
             check_whole_number(name, value) if float not in plain else _check_number(name, value)
 

@@ -157,7 +157,7 @@ def resolve_pattern(pattern: str) -> Pattern:
     'gpt2'
     """
     if not isinstance(pattern, str):
-        raise PatternError(f"pattern={pattern!r} is a {type(pattern).__name__}. Pass a str: {_choices()}.")
+        raise PatternError(f"pattern={pattern!r} is of type {type(pattern).__name__}. Pass a str: {_choices()}.")
     name = ALIASES.get(pattern, pattern)
     name = _BY_REGEX.get(name, name)
     if name in NATIVE_PATTERNS:

@@ -379,7 +379,7 @@ def _given_tokenizer(
 
 def _find_split(manifest: Manifest, split: str, name: str) -> Split:
     if not isinstance(split, str):
-        raise TypeError(f"split={split!r} is a {type(split).__name__}. Pass a str such as 'train'.")
+        raise TypeError(f"split={split!r} is of type {type(split).__name__}. Pass a str such as 'train'.")
     if split not in manifest.splits:
         there = ", ".join(map(repr, manifest.splits)) or "none"
         hint = " Encode with val_fraction to create one." if split == "val" and manifest.tokenizer_fingerprint else ""

@@ -539,7 +539,7 @@ def _source(shards: Shards | NDArray[Any], document_mask: bool) -> TokenSource:
         return TokenFiles(shards.tokens)
     if not isinstance(shards, np.ndarray):
         raise TypeError(
-            f"shards is a {type(shards).__name__}. Pass gristmill.Shards(folder), or an array of ids such as "
+            f"shards is of type {type(shards).__name__}. Pass gristmill.Shards(folder), or an array of ids such as "
             f"np.memmap('train.bin', np.uint16)."
         )
     if document_mask:

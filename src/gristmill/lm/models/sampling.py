@@ -149,7 +149,7 @@ def check_sampling(temperature: float, top_k: int | None, top_p: float | None) -
     """Raise `OptionError` for sampling options that are out of range."""
     for name, value in (("temperature", temperature), ("top_p", top_p)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Real)):
-            raise OptionError(f"{name}={value!r} is a {type(value).__name__}. Pass a number.")
+            raise OptionError(f"{name}={value!r} is of type {type(value).__name__}. Pass a number.")
     if not 0 <= temperature < math.inf:
         raise OptionError(f"temperature must be >= 0, got {temperature}. Pass 0 to pick the most likely token.")
     if top_k is not None and check_whole_number("top_k", top_k) < 1:

@@ -151,7 +151,7 @@ def _check_prompts(prompt: str | list[str] | tuple[str, ...]) -> tuple[str, ...]
         raise OptionError("prompt=[] contains no prompt. Pass at least one; '' starts a new document.")
     for each in prompts:
         if not isinstance(each, str):
-            raise OptionError(f"prompt={each!r} is a {type(each).__name__}. Pass a str or a list of str.")
+            raise OptionError(f"prompt={each!r} is of type {type(each).__name__}. Pass a str or a list of str.")
     return prompts
 
 

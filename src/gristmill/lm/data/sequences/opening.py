@@ -132,7 +132,7 @@ def _is_shards(data: PathLike) -> bool:
 def _find_parquet(names: Sequence[PathLike]) -> FoundFiles:
     if not isinstance(names, Iterable):
         kind = type(names).__name__
-        raise TypeError(f"data is a {kind}. Pass a folder of shards, Parquet files or gristmill.Shards.")
+        raise TypeError(f"data is of type {kind}. Pass a folder of shards, Parquet files or gristmill.Shards.")
     files = find_files(list(names), Reading(input_format="parquet"))
     if not files.inputs:
         raise EmptyCorpusError("the list of files is empty. Pass at least one Parquet file.")
