@@ -94,10 +94,10 @@ def test_a_run_whose_optimizer_is_not_registered_is_not_called_damaged(tiny_shar
     gm.lm.register_optimizer("mine", momentum)
     train(tiny_shards, tmp_path / "run", max_steps=2, optimizer="mine")
     del OPTIMIZERS._entries["mine"]
-    with pytest.raises(gm.CheckpointError, match=r"optimizer='mine' is not valid.*registers it first") as caught:
+    with pytest.raises(gm.CheckpointError, match=r"optimizer='mine' is not registered.*registers it first") as caught:
         gm.lm.generate(tmp_path / "run", "the cat")
     assert "damaged" not in str(caught.value)
-    with pytest.raises(gm.GristmillError, match="optimizer='mine' is not valid"):
+    with pytest.raises(gm.GristmillError, match="optimizer='mine' is not registered"):
         gm.lm.train(tiny_shards, out=tmp_path / "run", resume=True, progress=None)
 
 

@@ -76,7 +76,7 @@ def test_what_is_no_text_is_an_error_that_says_what_to_pass(pattern):
         gm.pretokenize(["a"], pattern=pattern)
     with pytest.raises(gm.TextError, match="'\\\\ud800' at character 1 is a lone surrogate"):
         gm.pretokenize("a\ud800", pattern=pattern)
-    with pytest.raises(gm.SpecialTokenError, match="is one str"):
+    with pytest.raises(gm.SpecialTokenError, match="is a str"):
         gm.pretokenize("a", pattern=pattern, special_tokens="<|end|>")
     with pytest.raises(gm.PatternError, match="'gpt5' is not valid"):
         gm.pretokenize("a", pattern="gpt5")

@@ -725,7 +725,9 @@ def _read_safetensors(data: bytes, name: str) -> tuple[dict[str, Tensor], dict[s
         tensors = load(data)
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     except (SafetensorError, ValueError) as error:
-        raise CheckpointError(f"{name} is not a checkpoint, or is damaged: {error}.") from None
+        raise CheckpointError(
+            f"{name} is not a checkpoint, or is damaged: {error}. Pass a file written by save_checkpoint."
+        ) from None
     metadata = header.get("__metadata__", {})
     if metadata.get("format") != CHECKPOINT_FORMAT:
         raise CheckpointError(f"{name} is not a checkpoint of save_checkpoint. Pass a file written by save_checkpoint.")

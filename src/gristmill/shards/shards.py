@@ -121,8 +121,8 @@ class Shards:
 
     def _unknown(self, what: str, remedy: str = "") -> ShardsFormatError:
         return ShardsFormatError(
-            f"{self._name}: another program made these {self._manifest.layout} files, and they come without {what}."
-            f"{remedy}"
+            f"{self._name}: these {self._manifest.layout} files were written by another program and do not include "
+            f"{what}.{remedy}"
         )
 
     @property
@@ -371,7 +371,7 @@ def _given_tokenizer(
     given = as_tokenizer(tokenizer)
     if manifest.tokenizer_fingerprint not in ("", given.fingerprint):
         raise OptionError(
-            f"tokenizer= did not make {name}: its fingerprint is {given.fingerprint[:12]}…, but the "
+            f"tokenizer= is not the tokenizer that made {name}: its fingerprint is {given.fingerprint[:12]}…, but the "
             f"manifest records {manifest.tokenizer_fingerprint[:12]}…. Leave it out: the folder contains a tokenizer."
         )
     return given

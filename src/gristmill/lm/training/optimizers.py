@@ -257,7 +257,8 @@ class Optimizers:
         keys = _KEYS.get(type(self._owners[id(self._parameters[name])]), ())
         if state and (missing := [key for key in keys if key not in state]):
             raise CheckpointError(
-                f"the checkpoint has no {f'{name}.{missing[0]}'!r}. Its optimizer state is incomplete."
+                f"the checkpoint has no {f'{name}.{missing[0]}'!r}: its optimizer state is incomplete. Resume from "
+                f"another checkpoint, or start a new run with init_from, which needs only the weights."
             )
 
     def _check_savable(self, key: Any, value: Any) -> None:
