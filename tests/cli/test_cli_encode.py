@@ -128,7 +128,7 @@ def test_what_an_earlier_run_has_left_is_gone_on_with_and_said(encode, folder, t
         (["--end-of-text", "none"], ") after each document and is now none"),
         (["--end-of-text-position", "before"], f"and is now '{END}' (id "),
         (["--on-error", "skip"], "--on-error was 'raise' and is now 'skip'"),
-        (["INPUT"], "is new (it was not among the 2 earlier inputs)"),
+        (["INPUT"], "is new: it was not an input of the earlier run"),
     ],
 )
 def test_another_way_to_encode_is_refused_with_the_difference_and_the_old_shards_stay(
