@@ -191,7 +191,11 @@ def test_values_and_rows_of_another_type_are_named_with_their_number():
         (np.array("a"), TypeError, "0 dimensions"),
         (pa.array([1, 2]), gm.CorpusError, "int64, but only strings and bytes are text"),
         (pa.chunked_array([[1, 2]]), gm.CorpusError, "int64, but only strings and bytes are text"),
-        ({"text": ["a", "b"]}, TypeError, r"dict is not a corpus.*data\['text'\].*from_counts"),
+        (
+            {"text": ["a", "b"]},
+            TypeError,
+            r"corpus is of type dict, which is not supported.*data\['text'\].*from_counts",
+        ),
     ],
 )
 def test_what_holds_no_texts_is_refused(array, error, message):

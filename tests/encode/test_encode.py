@@ -264,8 +264,8 @@ def test_a_batch_may_be_any_iterable(small):
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ("abc", r"texts is one str. Pass a list: \[text\]"),
-        (b"abc", "texts is one bytes"),
+        ("abc", r"texts is a single str. Pass a list: \[text\]"),
+        (b"abc", "texts is a single bytes"),
         (7, "texts is of type int"),
         (None, "texts is of type NoneType"),
         (["a", 7], r"texts\[1\] is of type int. Pass str or bytes"),

@@ -106,7 +106,7 @@ def check_applies(reading: Reading, applicable: Collection[str], what: str) -> N
             continue
         if name not in applicable:
             raise OptionError(
-                f"{name}={value!r} does not apply: it {_ABOUT[name]}, and the corpus is {what}. Leave it out."
+                f"{name}={value!r} does not apply: it {_ABOUT[name]}, but the corpus is {what}. Leave it out."
             )
         if name == "separator" and reading.documents != "separator":
             raise OptionError(
