@@ -194,7 +194,7 @@ def test_values_and_rows_of_another_type_are_named_with_their_number():
         (
             {"text": ["a", "b"]},
             TypeError,
-            r"corpus is of type dict, which is not supported.*data\['text'\].*from_counts",
+            r"corpus is of type dict, which is not.*data\['text'\].*from_counts",
         ),
     ],
 )

@@ -234,7 +234,7 @@ def test_the_rule_of_chunks_is_checked_before_the_first_is_read(small):
         (None, "chunks is of type NoneType"),
         (["a", 7], "chunk 1 is of type int. Pass str or bytes"),
         ([["a"]], "chunk 0 is of type list"),
-        ([bytearray(b"a")], "chunk 0 is a bytearray"),
+        ([bytearray(b"a")], "chunk 0 is of type bytearray"),
     ],
 )
 def test_chunks_that_are_no_text(tok, given, message):
