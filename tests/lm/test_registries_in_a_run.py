@@ -97,7 +97,7 @@ def test_a_run_whose_optimizer_is_not_registered_is_not_called_damaged(tiny_shar
     with pytest.raises(gm.CheckpointError, match=r"optimizer='mine' is not registered.*registers it first") as caught:
         gm.lm.generate(tmp_path / "run", "the cat")
     assert "damaged" not in str(caught.value)
-    with pytest.raises(gm.GristmillError, match="optimizer='mine' is not registered"):
+    with pytest.raises(gm.GristmillError, match="optimizer='mine' is not valid"):
         gm.lm.train(tiny_shards, out=tmp_path / "run", resume=True, progress=None)
 
 
