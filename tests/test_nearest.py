@@ -33,7 +33,7 @@ def tokenizer():
 
 
 def test_formats_of_tokenizers_are_answered_with_the_nearest(tokenizer, tmp_path):
-    with pytest.raises(gm.GristmillError, match=r"format='hf' is not known\. Did you mean 'huggingface'\? Pass one of"):
+    with pytest.raises(gm.GristmillError, match=r"format='hf' is not valid\. Did you mean 'huggingface'\? Pass one of"):
         tokenizer.export(tmp_path / "t", format="hf")
     tokenizer.save(tmp_path / "t.json")
     with pytest.raises(gm.GristmillError, match="Did you mean 'tiktoken'"):
@@ -41,7 +41,7 @@ def test_formats_of_tokenizers_are_answered_with_the_nearest(tokenizer, tmp_path
 
 
 def test_formats_and_options_of_shards_are_answered_with_the_nearest(tokenizer, tmp_path):
-    with pytest.raises(gm.GristmillError, match=r"format='nanogtp' is not known\. Did you mean 'nanogpt'\?"):
+    with pytest.raises(gm.GristmillError, match=r"format='nanogtp' is not valid\. Did you mean 'nanogpt'\?"):
         gm.encode_corpus(["a"], tokenizer, out=tmp_path / "s", format="nanogtp", progress=None)
     with pytest.raises(TypeError, match="Did you mean 'shard_tokens'"):
         gm.encode_corpus(["a"], tokenizer, out=tmp_path / "s", shard_token=3, progress=None)

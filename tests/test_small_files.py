@@ -24,7 +24,7 @@ def test_all_of_a_file_up_to_the_limit_and_not_a_byte_more(tmp_path):
     assert read(tmp_path / "a") == b"x" * 100
     assert read(tmp_path / "a", first_bytes=7) == b"x" * 7
     (tmp_path / "a").write_bytes(b"x" * 101)
-    with pytest.raises(OptionError, match=r"a: has 101 bytes; a config may have at most 100\."):
+    with pytest.raises(OptionError, match=r"a: has 101 bytes, but a config can have at most 100\."):
         read(tmp_path / "a")
 
 
@@ -105,7 +105,7 @@ def test_no_descriptor_is_left_open(tmp_path):
     ],
 )
 def test_invalid_json_is_an_error_of_the_tree(text):
-    with pytest.raises(FormatError, match=r"a\.json: it is not JSON"):
+    with pytest.raises(FormatError, match=r"a\.json: not valid JSON"):
         parse_json(text, source="a.json", error=FormatError)
 
 

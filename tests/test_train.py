@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -162,7 +163,9 @@ def test_an_option_outside_its_range_is_named_with_its_value_before_the_corpus_i
 
     with pytest.raises(gm.OptionError) as caught:
         gm.train_tokenizer(untouched(), **({"vocab_size": 300} | {option: value}), special_tokens=())
-    assert f"{option}={value!r}" in str(caught.value)
+    assert re.search(
+        rf"\b{option}(={re.escape(repr(value))}| must be .*, got {re.escape(repr(value))}\.)", str(caught.value)
+    )
     assert isinstance(caught.value, ValueError)
 
 
@@ -171,8 +174,8 @@ def test_an_option_outside_its_range_is_named_with_its_value_before_the_corpus_i
     [
         (["<s>", "<s>"], "'<s>' is given twice"),
         (["<s>", ""], "special token 2 is empty"),
-        ([b"<s>"], "is a bytes"),
-        ([None], "is a NoneType"),
+        ([b"<s>"], "is of type bytes"),
+        ([None], "is of type NoneType"),
         ("<s>", r"Pass a list: special_tokens=\['<s>'\]"),
         ({"<s>", "<t>"}, "is a set"),
         (["\ud800"], "lone surrogate"),

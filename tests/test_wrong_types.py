@@ -32,7 +32,7 @@ TAKE_A_TOKENIZER = {
 @pytest.mark.parametrize("name", TAKE_A_TOKENIZER)
 @pytest.mark.parametrize("wrong", [3, [1, 2], {"a": 1}], ids=["int", "list", "dict"])
 def test_an_object_that_is_not_a_tokenizer_is_named_by_its_type(name, wrong, tmp_path):
-    with pytest.raises(TypeError, match=rf"is a {type(wrong).__name__}\. Pass a gristmill\.Tokenizer"):
+    with pytest.raises(TypeError, match=rf"is of type {type(wrong).__name__}\. Pass a gristmill\.Tokenizer"):
         TAKE_A_TOKENIZER[name](wrong, tmp_path)
 
 
@@ -48,7 +48,7 @@ def test_words_are_no_corpus_to_encode(tok, tmp_path):
 def test_a_dataset_takes_open_shards_not_their_path(wrong):
     from gristmill.lm import TokenDataset
 
-    message = f"shards is a {type(wrong).__name__}. Pass gristmill.Shards(folder)"
+    message = f"shards is of type {type(wrong).__name__}. Pass gristmill.Shards(folder)"
     with pytest.raises(TypeError, match=re.escape(message)):
         TokenDataset(wrong, context_length=4, batch_size=1, seed=0)
     assert TokenDataset(np.arange(20, dtype=np.uint16), context_length=4, batch_size=1, seed=0).num_windows == 4
@@ -57,5 +57,5 @@ def test_a_dataset_takes_open_shards_not_their_path(wrong):
 def test_sequences_of_a_number_are_a_type_error_that_says_what_data_is():
     from gristmill.lm import open_sequences
 
-    with pytest.raises(TypeError, match=r"data is a int\. Pass .*gristmill\.Shards"):
+    with pytest.raises(TypeError, match=r"data is of type int\. Pass .*gristmill\.Shards"):
         open_sequences(3)

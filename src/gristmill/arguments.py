@@ -30,7 +30,7 @@ def check_special_tokens(special_tokens: Iterable[str]) -> tuple[str, ...]:
     """Return the special tokens as a tuple. One may be a prefix of another: where both match, the longer one wins."""
     if isinstance(special_tokens, str):
         raise SpecialTokenError(
-            f"special_tokens={special_tokens!r} is one str. Pass a list: special_tokens=[{special_tokens!r}]."
+            f"special_tokens={special_tokens!r} is a str. Pass a list: special_tokens=[{special_tokens!r}]."
         )
     if isinstance(special_tokens, set | frozenset):
         raise SpecialTokenError("special_tokens is a set, but the order of special tokens sets their ids. Pass a list.")
@@ -46,7 +46,9 @@ def check_special_tokens(special_tokens: Iterable[str]) -> tuple[str, ...]:
     seen: set[str] = set()
     for index, special in enumerate(specials):
         if not isinstance(special, str):
-            raise SpecialTokenError(f"special_tokens[{index}]={special!r} is a {type(special).__name__}. Pass str.")
+            raise SpecialTokenError(
+                f"special_tokens[{index}]={special!r} is of type {type(special).__name__}. Pass str."
+            )
         if not special:
             raise SpecialTokenError(f"special token {index + 1} is empty and would match everywhere. Remove it.")
         try:
@@ -85,7 +87,7 @@ def check_vocab_size(vocab_size: Any, num_specials: int) -> int:
             f"Pass vocab_size >= {needed}."
         )
     if size > MAX_VOCAB_SIZE:
-        raise VocabSizeError(f"vocab_size={size} is too large. Pass vocab_size <= {MAX_VOCAB_SIZE}.")
+        raise VocabSizeError(f"vocab_size must be <= {MAX_VOCAB_SIZE}, got {size}.")
     return size
 
 
@@ -93,11 +95,9 @@ def check_num_threads(num_threads: Any) -> int:
     """Return the number of threads. None means all cores available to this process."""
     if num_threads is None:
         return usable_cores()
-    number = _at_least(1, "num_threads", num_threads, "leave it out to use every core")
+    number = _at_least(1, "num_threads", num_threads, "Leave it out to use every core")
     if number > MAX_THREADS:
-        raise OptionError(
-            f"num_threads={number} is too large. Pass num_threads <= {MAX_THREADS}, or leave it out to use every core."
-        )
+        raise OptionError(f"num_threads must be <= {MAX_THREADS}, got {number}. Leave it out to use every core.")
     return number
 
 
@@ -123,14 +123,14 @@ def check_memory_limit(memory_limit: Any) -> int | None:
 
 def check_min_frequency(min_frequency: Any) -> int:
     """Return `min_frequency` if it is at least 1."""
-    return min(_at_least(1, "min_frequency", min_frequency, "1 to keep every word"), MAX_NATIVE)
+    return min(_at_least(1, "min_frequency", min_frequency, "Pass 1 to keep every word"), MAX_NATIVE)
 
 
 def check_max_token_bytes(max_token_bytes: Any) -> int:
     """Return the maximum length of a token. None means the upper limit."""
     if max_token_bytes is None:
         return MAX_TOKEN_BYTES
-    return min(_at_least(1, "max_token_bytes", max_token_bytes, "leave it out for 1 MiB"), MAX_TOKEN_BYTES)
+    return min(_at_least(1, "max_token_bytes", max_token_bytes, "Leave it out for 1 MiB"), MAX_TOKEN_BYTES)
 
 
 def check_kernel() -> None:
@@ -153,11 +153,13 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
 
     >>> check_choice("format", "nanogtp", ["nanogpt", "llmc"])
     Traceback (most recent call last):
-    gristmill.errors.OptionError: format='nanogtp' is not known. Did you mean 'nanogpt'? Pass one of 'nanogpt', 'llmc'.
+    gristmill.errors.OptionError: format='nanogtp' is not valid. Did you mean 'nanogpt'? Pass one of 'nanogpt', 'llmc'.
     """
     names = list(choices)
     if not isinstance(value, str) or value not in names:
-        wrong = f"is not known.{nearest(value, names)}" if isinstance(value, str) else f"is a {type(value).__name__}."
+        wrong = (
+            f"is not valid.{nearest(value, names)}" if isinstance(value, str) else f"is of type {type(value).__name__}."
+        )
         raise OptionError(f"{name}={value!r} {wrong} Pass one of {', '.join(map(repr, names))}.")
     return value
 
@@ -200,17 +202,17 @@ def _abbreviates(letters: str, name: str) -> bool:
     return name.startswith(letters[0]) and all(letter in rest for letter in letters)
 
 
-def _at_least(least: int, name: str, value: Any, otherwise: str) -> int:
+def _at_least(least: int, name: str, value: Any, advice: str) -> int:
     number = check_whole_number(name, value)
     if number < least:
-        raise OptionError(f"{name}={number} is too small. Pass {name} >= {least}, or {otherwise}.")
+        raise OptionError(f"{name} must be >= {least}, got {number}. {advice}.")
     return number
 
 
 def check_switch(name: str, value: Any) -> bool:
     """Return `value` if it is True or False. A string such as "no" would count as True."""
     if not isinstance(value, bool):
-        raise OptionError(f"{name}={value!r} is a {type(value).__name__}. Pass True or False.")
+        raise OptionError(f"{name}={value!r} is of type {type(value).__name__}. Pass True or False.")
     return value
 
 
@@ -221,7 +223,7 @@ def check_whole_number(name: str, value: Any, error: type[OptionError] = OptionE
             raise TypeError
         return operator.index(value)
     except TypeError:
-        raise error(f"{name}={value!r} is a {type(value).__name__}. Pass an int.") from None
+        raise error(f"{name}={value!r} is of type {type(value).__name__}. Pass an int.") from None
 
 
 def check_option_names(
@@ -276,7 +278,7 @@ def as_utf8(text: Any, name: str) -> bytes:
     if isinstance(text, bytes):
         return text
     if not isinstance(text, str):
-        raise TypeError(f"{name} is a {type(text).__name__}. Pass str or bytes.")
+        raise TypeError(f"{name} is of type {type(text).__name__}. Pass str or bytes.")
     try:
         return text.encode()
     except UnicodeEncodeError as error:

@@ -117,7 +117,7 @@ def open_progress(progress: Any = "auto") -> Iterator[OnProgress | None]:
         finally:
             _unless_it_fails(bars.close)()
     else:
-        raise OptionError(f"progress={progress!r} is not known. Pass 'auto', 'bar', 'jsonl', a callable, or None.")
+        raise OptionError(f"progress={progress!r} is not valid. Pass 'auto', 'bar', 'jsonl', a callable, or None.")
 
 
 def _in_notebook() -> bool:

@@ -62,16 +62,22 @@ def _check_target(target: Path, overwrite: bool) -> int | None:
         status = os.lstat(target)
     except FileNotFoundError:
         if not target.parent.is_dir():
-            raise FileNotFoundError(errno.ENOENT, "No such folder to write to", str(target.parent)) from None
+            raise FileNotFoundError(
+                errno.ENOENT, "The output folder does not exist. Create it first", str(target.parent)
+            ) from None
         return None
     if not overwrite:
-        raise FileExistsError(errno.EEXIST, "Already exists; choose another name or pass overwrite=True", str(target))
+        raise FileExistsError(
+            errno.EEXIST, "Already exists. Pass overwrite=True to replace it, or another name", str(target)
+        )
     if stat.S_ISDIR(status.st_mode):
-        raise IsADirectoryError(errno.EISDIR, "Is a directory; pass the name of a file", str(target))
+        raise IsADirectoryError(errno.EISDIR, "Is a folder. Pass the name of a file", str(target))
     if stat.S_ISLNK(status.st_mode):
         return None
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "Is a device or pipe; only a regular file can be replaced", str(target))
+        raise OSError(
+            errno.EINVAL, "Is a device or pipe, which cannot be replaced. Pass the name of a file", str(target)
+        )
     return stat.S_IMODE(status.st_mode)
 
 

@@ -217,7 +217,7 @@ def _choose(tied: Sequence[Pair], tie_break: str, merges: Sequence[Pair]) -> Pai
         id_of = {bytes([byte]): rank for rank, byte in enumerate(HUGGINGFACE_BYTE_ORDER)}
     elif tie_break != "smallest-ids":
         raise ValueError(
-            f"tie_break={tie_break!r} is not known. Pass greatest-bytes, smallest-ids, huggingface or first-seen."
+            f"tie_break={tie_break!r} is not valid. Pass greatest-bytes, smallest-ids, huggingface or first-seen."
         )
     # subtle: no two merges create the same bytes. The parts of a future token merge only with each other, so equal
     # spans of text go through the same merges and become one token in the same round.

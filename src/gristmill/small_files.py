@@ -76,7 +76,7 @@ def _read(descriptor: int, wanted: int, size: int) -> bytes:
 
 
 def _too_large(path: Any, size: str, what: str, max_bytes: int, error: type[GristmillError]) -> GristmillError:
-    return error(f"{os.fspath(path)}: has {size}; {what} may have at most {max_bytes:,}.")
+    return error(f"{os.fspath(path)}: has {size}, but {what} can have at most {max_bytes:,}.")
 
 
 def parse_json(
@@ -109,7 +109,7 @@ def parse_json(
             object_pairs_hook=_without_repeated_keys if unique_keys else None,
         )
     except (ValueError, RecursionError) as failure:  # ValueError includes an integer of more than 4,300 digits
-        raise error(f"{prefix}it is not JSON: {str(failure) or type(failure).__name__}") from None
+        raise error(f"{prefix}not valid JSON: {str(failure) or type(failure).__name__}") from None
 
 
 def count_items(data: bytes) -> int:

@@ -113,6 +113,6 @@ def test_another_shell_is_a_usage_error(gristmill):
     code, out, err = gristmill("completion", "bahs")
     assert (code, out) == (2, "")
     assert err == (
-        "gristmill: error: SHELL 'bahs' is not known. Did you mean 'bash'? Pass one of bash, zsh, fish. "
+        "gristmill: error: SHELL 'bahs' is not valid. Did you mean 'bash'? Pass one of bash, zsh, fish. "
         "See 'gristmill completion --help'.\n"
     )

@@ -128,7 +128,7 @@ def test_what_an_earlier_run_has_left_is_gone_on_with_and_said(encode, folder, t
         (["--end-of-text", "none"], ") after each document and is now none"),
         (["--end-of-text-position", "before"], f"and is now '{END}' (id "),
         (["--on-error", "skip"], "--on-error was 'raise' and is now 'skip'"),
-        (["INPUT"], "is new (it was not among the 2 earlier inputs)"),
+        (["INPUT"], "is new: it was not an input of the earlier run"),
     ],
 )
 def test_another_way_to_encode_is_refused_with_the_difference_and_the_old_shards_stay(
@@ -172,7 +172,7 @@ def test_another_tokenizer_and_a_changed_input_are_refused(encode, folder, token
         (["CORPUS", "--end-of-text", "<|no|>"], 2, "'<|no|>' is not a special token of this tokenizer"),
         (["CORPUS", "--end-of-text", "5"], 2, "--end-of-text 5 is not the id of a special token"),
         (["CORPUS", "--allowed-special", "<|no|>"], 2, "<|no|>"),
-        (["CORPUS", "--threads", "0"], 2, "--threads 0 is too small"),
+        (["CORPUS", "--threads", "0"], 2, "--threads must be >= 1, got 0"),
         (["CORPUS", "--text-field", "body"], 1, "a.jsonl:1: no field 'body' (fields: 'text')"),
         (["EMPTY"], 1, "the corpus has no documents"),
         (["FOLDER"], 1, "No file with a known suffix in this folder"),

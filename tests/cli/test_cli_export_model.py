@@ -44,7 +44,10 @@ def test_an_export_that_is_there_is_replaced_with_a_flag(gristmill, run, tmp_pat
     assert gristmill(*arguments)[0] == 0
     code, out, err = gristmill(*arguments)
     assert (code, out) == (1, "")
-    assert err == f"gristmill: error: {tmp_path / 'folder'}: already exists. Pass another name or --overwrite\n"
+    assert (
+        err
+        == f"gristmill: error: {tmp_path / 'folder'}: already exists. Pass --overwrite to replace it, or another name\n"
+    )
     assert gristmill(*arguments, "--overwrite")[0] == 0
 
 

@@ -323,8 +323,8 @@ def test_stop_strings_end_a_text(gristmill, run_folder, tokenizer, says):
     [
         (("--prompt", "a", "--prompts", "file.txt"), "--prompt and --prompts exclude each other"),
         (("--stop", ""), "--stop '' is empty"),
-        (("--num", 0), "--num 0 is too small. Pass --num >= 1."),
-        (("--batch-size", 0), "--batch-size 0 is too small. Pass --batch-size >= 1."),
+        (("--num", 0), "--num must be >= 1, got 0."),
+        (("--batch-size", 0), "--batch-size must be >= 1, got 0."),
         (("--precision", "fp8"), "--precision"),
     ],
 )

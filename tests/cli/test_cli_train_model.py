@@ -186,12 +186,12 @@ def test_an_option_without_its_value_is_a_usage_error(gristmill, shards, tmp_pat
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("num_layers: four", "--num-layers four is a str. Pass an int."),
+        ("num_layers: four", "--num-layers four is of type str. Pass an int."),
         (
             "optimizer: sgd",
-            "--optimizer sgd is not known. Pass one of 'adamw', 'muon', or add your own with register_optimizer.",
+            "--optimizer sgd is not valid. Pass one of 'adamw', 'muon', or add your own with register_optimizer.",
         ),
-        ("tie_embeddings: 'no'", "--tie-embeddings no is a str. Pass true or false."),
+        ("tie_embeddings: 'no'", "--tie-embeddings no is of type str. Pass true or false."),
     ],
 )
 def test_a_wrong_value_in_a_file_is_one_line(gristmill, shards, tmp_path, line, message):
@@ -203,9 +203,9 @@ def test_a_wrong_value_in_a_file_is_one_line(gristmill, shards, tmp_path, line, 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--preset", "huge"], 2, "--preset huge is not known"),
+        (["--preset", "huge"], 2, "--preset huge is not valid"),
         (["--config", "missing.yaml"], 2, "missing.yaml: No such file"),
-        (["--num-layers", "0"], 2, "--num-layers 0 is too small"),
+        (["--num-layers", "0"], 2, "--num-layers must be >= 1, got 0"),
         (["--max-steps", "5", "--epochs", "1"], 2, "both given"),
         (["--vocab-size", "5"], 2, "--vocab-size 5 is too small: the tokenizer of the shards has 300 tokens"),
     ],

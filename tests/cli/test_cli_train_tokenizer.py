@@ -98,7 +98,7 @@ def test_no_corpus_is_a_usage_error_and_not_an_empty_tokenizer(gristmill, output
         (["CORPUS", "--vocab-size", "300", "--pattern", "(unclosed"], 2, "--pattern"),
         (["CORPUS", "--vocab-size", "300", "--special-tokens", "a", "a"], 2, "given twice"),
         (["CORPUS", "--vocab-size", "300", "--memory-limit", "1kB"], 2, "--memory-limit 1000 is too small"),
-        (["CORPUS", "--vocab-size", "300", "--threads", "0"], 2, "--threads 0 is too small"),
+        (["CORPUS", "--vocab-size", "300", "--threads", "0"], 2, "--threads must be >= 1, got 0"),
         (["FOLDER", "--vocab-size", "300"], 1, "No file with a known suffix in this folder"),
         (["EMPTY", "--vocab-size", "300"], 1, ""),
     ],

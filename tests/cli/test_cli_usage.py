@@ -48,7 +48,7 @@ class Command:
         (["-o", "--overwrite"], "-o needs a value: --folder FOLDER (-o)."),
         (
             ["-o", "x", "--format", "nanogtp"],
-            "--format 'nanogtp' is not known. Did you mean 'nanogpt'? Pass one of nanogpt, llmc.",
+            "--format 'nanogtp' is not valid. Did you mean 'nanogpt'? Pass one of nanogpt, llmc.",
         ),
         (
             ["-o", "x", "--threads", "two"],
@@ -129,7 +129,7 @@ def test_help_is_never_refused():
 
 
 def test_help_after_the_end_of_options_is_a_value_and_excuses_nothing():
-    with pytest.raises(UsageError, match="--format 'nosuch' is not known"):
+    with pytest.raises(UsageError, match="--format 'nosuch' is not valid"):
         check_usage(Command, "try", ["-o", "x", "--format", "nosuch", "--", "--help"])
 
 
@@ -152,7 +152,7 @@ class Positionals:
 def test_a_positional_that_is_not_a_choice_is_refused_by_its_place(arguments):
     with pytest.raises(UsageError) as refused:
         check_usage(Positionals, "try", arguments)
-    message = "KIND 'bahs' is not known. Did you mean 'bash'? Pass one of bash, zsh. See 'gristmill try --help'."
+    message = "KIND 'bahs' is not valid. Did you mean 'bash'? Pass one of bash, zsh. See 'gristmill try --help'."
     assert str(refused.value) == message
     check_usage(Positionals, "try", ["bahs", "bash"])
 

@@ -35,9 +35,9 @@ def test_a_vocabulary_of_0_3k_is_one_of_300(gristmill, stories_path, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["export", "t", "-o", "x", "-f", "hf"], "--format 'hf' is not known. Did you mean 'huggingface'? Pass one of"),
-        (["encode", "c", "-t", "t", "-o", "x", "-f", "nanogtp"], "'nanogtp' is not known. Did you mean 'nanogpt'?"),
-        (["encode", "c", "-t", "t", "-o", "x", "--dtype", "int16"], "--dtype 'int16' is not known. Did you mean"),
+        (["export", "t", "-o", "x", "-f", "hf"], "--format 'hf' is not valid. Did you mean 'huggingface'? Pass one of"),
+        (["encode", "c", "-t", "t", "-o", "x", "-f", "nanogtp"], "'nanogtp' is not valid. Did you mean 'nanogpt'?"),
+        (["encode", "c", "-t", "t", "-o", "x", "--dtype", "int16"], "--dtype 'int16' is not valid. Did you mean"),
         (
             ["encode", "c", "-t", "t", "-o", "x", "--shard-tokens", "lots"],
             "--shard-tokens 'lots' is not a whole number.",
@@ -46,8 +46,8 @@ def test_a_vocabulary_of_0_3k_is_one_of_300(gristmill, stories_path, tmp_path):
         (["train-tokenizer", "c", "-o", "x", "--vocab-size", "3k", "--progress", "no"], "Did you mean 'none'?"),
         (["sample-corpus", "-o", "x", "--size", "big"], "--size 'big' is not a size."),
         (["train-model", "s", "-o", "x", "--max-steps", "many"], "'many' is not a whole number. Pass digits"),
-        (["train-model", "s", "-o", "x", "--model", "gtp"], "--model gtp is not known. Did you mean 'gpt'?"),
-        (["generate", "run", "--device", "cudda"], "'cudda' is not known. Did you mean 'cuda'?"),
+        (["train-model", "s", "-o", "x", "--model", "gtp"], "--model gtp is not valid. Did you mean 'gpt'?"),
+        (["generate", "run", "--device", "cudda"], "'cudda' is not valid. Did you mean 'cuda'?"),
         (["inspect", "s", "--seed", "x"], "'x' is not a whole number."),
     ],
 )

@@ -50,7 +50,7 @@ def test_a_job_that_was_left_beside_the_output_is_finished_by_threads(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--executor", "procesess"], "--executor 'procesess' is not known. Did you mean 'processes'? Pass one of"),
+        (["--executor", "procesess"], "--executor 'procesess' is not valid. Did you mean 'processes'? Pass one of"),
         (["--address", "auto"], "--address needs --executor ray, but --executor is local. Pass --executor ray."),
         (["--executor", "processes", "--address", "auto"], "--executor is processes. Pass --executor ray."),
         (["--workers", "4"], "--workers needs --executor processes or ray. Pass --executor processes, or --threads 4"),

@@ -159,14 +159,24 @@ def test_a_file_that_no_job_has_written_is_not_complete(gristmill, stories_path)
         assert "no job found. Plan one with 'gristmill task plan'" in err
 
 
+@pytest.mark.parametrize("action", ["", "run", "finish", "status", "plan", "plan encode", "plan count-words"])
+def test_the_usage_line_of_the_help_names_the_action(gristmill, action):
+    code, out, _ = gristmill("task", *action.split(), "--help")
+    assert code == 0
+    assert " ".join(["usage: gristmill task", *action.split(), "[-h]"]) in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ([], "missing ACTION"),
-        (["rum"], "ACTION 'rum' is not known. Did you mean 'run'?"),
+        (["rum"], "ACTION 'rum' is not valid. Did you mean 'run'?"),
         (["plan"], "missing COMMAND"),
-        (["plan", "encoed"], "COMMAND 'encoed' is not known. Did you mean 'encode'?"),
-        (["plan", "encode", "--nosuch"], "'task' has no option '--nosuch'"),
+        (["plan", "encoed"], "COMMAND 'encoed' is not valid. Did you mean 'encode'?"),
+        (
+            ["plan", "encode", "--nosuch"],
+            "'task plan encode' has no option '--nosuch'. See 'gristmill task plan encode --",
+        ),
         (["run"], "missing FOLDER|URL"),
         (["finish", "a", "b"], "unexpected argument 'b'"),
     ],

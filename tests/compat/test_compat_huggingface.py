@@ -182,7 +182,7 @@ def test_unsupported_arguments_are_errors(tokenizer):
         tokenizer([1, 2])
     with pytest.raises(FileNotFoundError, match="tokenizer_object='gpt2': there is no such file or folder"):
         PreTrainedTokenizerFast("gpt2")
-    with pytest.raises(TypeError, match="tokenizer_object is a int"):
+    with pytest.raises(TypeError, match="tokenizer_object is of type int"):
         PreTrainedTokenizerFast(3)
 
 
@@ -252,15 +252,15 @@ def test_an_invalid_length_is_named(tokenizer, max_length):
 
 
 def test_a_multiple_that_is_not_a_number_is_named(tokenizer):
-    with pytest.raises(gm.OptionError, match="pad_to_multiple_of='8' is a str"):
+    with pytest.raises(gm.OptionError, match="pad_to_multiple_of='8' is of type str"):
         tokenizer("rye", padding=True, pad_to_multiple_of="8")
 
 
 @pytest.mark.parametrize("name", ["padding_side", "truncation_side"])
 def test_an_invalid_side_is_refused_when_it_is_set(tok, tokenizer, name):
-    with pytest.raises(gm.OptionError, match=f"{name}='zz' is not known"):
+    with pytest.raises(gm.OptionError, match=f"{name}='zz' is not valid"):
         setattr(tokenizer, name, "zz")
-    with pytest.raises(gm.OptionError, match=f"{name}='zz' is not known"):
+    with pytest.raises(gm.OptionError, match=f"{name}='zz' is not valid"):
         PreTrainedTokenizerFast(tok, **{name: "zz"})
     setattr(tokenizer, name, "left")
     assert getattr(tokenizer, name) == "left"

@@ -133,7 +133,7 @@ def test_get_encoding_takes_what_tiktoken_has(both, monkeypatch):
 def test_only_a_tokenizer_is_wrapped():
     with pytest.raises(FileNotFoundError, match=r"tokenizer='cl100k_base'.*Tokenizer\.from_tiktoken\('cl100k_base'\)"):
         Encoding("cl100k_base")
-    with pytest.raises(TypeError, match=r"tokenizer is a int\. Pass a gristmill\.Tokenizer"):
+    with pytest.raises(TypeError, match=r"tokenizer is of type int\. Pass a gristmill\.Tokenizer"):
         Encoding(3)
 
 

@@ -176,15 +176,15 @@ def test_names_that_are_not_utf8_are_sorted_and_read(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"input_format": "csv"}, "input_format='csv' is not known. Pass one of 'auto', 'text'"),
-        ({"documents": "page"}, "documents='page' is not known"),
-        ({"on_error": "ignore"}, "on_error='ignore' is not known. Pass one of 'raise', 'skip'"),
+        ({"input_format": "csv"}, "input_format='csv' is not valid. Pass one of 'auto', 'text'"),
+        ({"documents": "page"}, "documents='page' is not valid"),
+        ({"on_error": "ignore"}, "on_error='ignore' is not valid. Pass one of 'raise', 'skip'"),
         ({"separator": ""}, "separator='' is empty"),
         ({"separator": "\ud800"}, "separator='\\\\ud800' contains a lone surrogate"),
-        ({"text_field": 7}, "text_field=7 is a int. Pass a str"),
-        ({"max_document_bytes": 10**30}, "is too large. Pass at most 9223372036854775807"),
-        ({"max_document_bytes": 100}, "max_document_bytes=100 is too small. Pass at least 2097152"),
-        ({"max_document_bytes": "1"}, "max_document_bytes='1' is a str. Pass an int"),
+        ({"text_field": 7}, "text_field=7 is of type int. Pass a str"),
+        ({"max_document_bytes": 10**30}, "must be <= 9223372036854775807"),
+        ({"max_document_bytes": 100}, "max_document_bytes must be >= 2097152"),
+        ({"max_document_bytes": "1"}, "max_document_bytes='1' is of type str. Pass an int"),
     ],
 )
 def test_an_option_out_of_range_says_what_is_allowed(options, message):

@@ -56,7 +56,7 @@ def test_a_bare_text_is_answered_with_how_to_pass_one(folder):
 
 
 def test_paths_in_documents_and_texts_in_files_are_type_errors(folder):
-    with pytest.raises(TypeError, match="document 0 of the corpus is a PosixPath"):
+    with pytest.raises(TypeError, match="document 0 of the corpus is of type PosixPath"):
         documents(gm.Documents([Path("a.txt")]))
     with pytest.raises(TypeError, match="names files"):
         gm.Documents(Path("a.txt"))

@@ -242,9 +242,9 @@ def test_an_open_file_is_refused_because_its_lines_are_not_its_text(folder):
 
 
 def test_an_item_of_a_wrong_type_is_named_with_its_index():
-    with pytest.raises(TypeError, match="document 2 of the corpus is a int"):
+    with pytest.raises(TypeError, match="document 2 of the corpus is of type int"):
         documents(["a", b"b", 3])
-    with pytest.raises(TypeError, match="document 1 of the corpus is a NoneType"):
+    with pytest.raises(TypeError, match="document 1 of the corpus is of type NoneType"):
         gm.count_words(iter(["a", None]), special_tokens=())
 
 

@@ -175,11 +175,11 @@ def test_a_column_of_numbers_is_refused(tmp_path, kind):
 
 
 def test_values_and_rows_of_another_type_are_named_with_their_number():
-    with pytest.raises(TypeError, match="field 'text' of row 1 of the corpus is a int"):
+    with pytest.raises(TypeError, match="field 'text' of row 1 of the corpus is of type int"):
         read([{"text": "a"}, {"text": 3}])
-    with pytest.raises(TypeError, match="row 1 of the corpus is a str"):
+    with pytest.raises(TypeError, match="row 1 of the corpus is of type str"):
         read([{"text": "a"}, "b"])
-    with pytest.raises(TypeError, match="document 1 of the corpus is a dict"):
+    with pytest.raises(TypeError, match="document 1 of the corpus is of type dict"):
         read(["a", {"text": "b"}])
 
 
@@ -191,7 +191,11 @@ def test_values_and_rows_of_another_type_are_named_with_their_number():
         (np.array("a"), TypeError, "0 dimensions"),
         (pa.array([1, 2]), gm.CorpusError, "int64, but only strings and bytes are text"),
         (pa.chunked_array([[1, 2]]), gm.CorpusError, "int64, but only strings and bytes are text"),
-        ({"text": ["a", "b"]}, TypeError, r"dict is not a corpus.*data\['text'\].*from_counts"),
+        (
+            {"text": ["a", "b"]},
+            TypeError,
+            r"corpus is of type dict, which is not.*data\['text'\].*from_counts",
+        ),
     ],
 )
 def test_what_holds_no_texts_is_refused(array, error, message):
@@ -221,7 +225,7 @@ def test_a_column_of_pandas_that_holds_no_text_is_refused_with_its_type(make, ty
 def test_categories_of_several_types_are_documents_until_one_is_no_text():
     pandas = pytest.importorskip("pandas")
     assert read(pandas.Series(pandas.Categorical([b"a", "b", None]))) == ([b"a", b"b"], 1)
-    with pytest.raises(TypeError, match="document 1 of the corpus is a int"):
+    with pytest.raises(TypeError, match="document 1 of the corpus is of type int"):
         read(pandas.Series(pandas.Categorical(["a", 2])))
 
 

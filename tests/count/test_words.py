@@ -149,7 +149,7 @@ def test_from_counts_refuses_what_no_corpus_can_give(counts):
 
 
 def test_from_counts_refuses_keys_that_are_not_words():
-    with pytest.raises(TypeError, match="the word 7 is a int"):
+    with pytest.raises(TypeError, match="the word 7 is of type int"):
         Words.from_counts({7: 1})
 
 

@@ -232,9 +232,9 @@ def test_the_rule_of_chunks_is_checked_before_the_first_is_read(small):
     [
         (7, "chunks is of type int. Pass an iterable"),
         (None, "chunks is of type NoneType"),
-        (["a", 7], "chunk 1 is a int. Pass str or bytes"),
-        ([["a"]], "chunk 0 is a list"),
-        ([bytearray(b"a")], "chunk 0 is a bytearray"),
+        (["a", 7], "chunk 1 is of type int. Pass str or bytes"),
+        ([["a"]], "chunk 0 is of type list"),
+        ([bytearray(b"a")], "chunk 0 is of type bytearray"),
     ],
 )
 def test_chunks_that_are_not_texts_are_refused(tok, given, message):
@@ -264,13 +264,13 @@ def test_a_batch_may_be_any_iterable(small):
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ("abc", r"texts is one str. Pass a list: \[text\]"),
-        (b"abc", "texts is one bytes"),
+        ("abc", r"texts is a single str. Pass a list: \[text\]"),
+        (b"abc", "texts is a single bytes"),
         (7, "texts is of type int"),
         (None, "texts is of type NoneType"),
-        (["a", 7], r"texts\[1\] is a int. Pass str or bytes"),
-        ([["a"]], r"texts\[0\] is a list"),
-        ([None], r"texts\[0\] is a NoneType"),
+        (["a", 7], r"texts\[1\] is of type int. Pass str or bytes"),
+        ([["a"]], r"texts\[0\] is of type list"),
+        ([None], r"texts\[0\] is of type NoneType"),
     ],
 )
 def test_an_object_that_is_not_a_batch_is_refused(tok, texts, message):
@@ -295,7 +295,7 @@ def test_rows_are_truncated_at_the_asked_side(tok):
     assert tok.encode_batch(texts, max_tokens=5, as_lists=True)[0] == ids[:5]
     with pytest.raises(gm.OptionError, match="truncate='middle'"):
         tok.encode_batch(texts, truncate="middle")
-    with pytest.raises(gm.OptionError, match="max_tokens=0 is too small"):
+    with pytest.raises(gm.OptionError, match="max_tokens must be >= 1, got 0"):
         tok.encode_batch(texts, max_tokens=0)
 
 
@@ -432,13 +432,13 @@ def test_dropout_of_a_text_in_a_batch_does_not_depend_on_its_neighbours(tok):
 @pytest.mark.parametrize("dropout", [-0.1, 1.1, float("nan"), "x", [1]])
 def test_a_dropout_that_is_not_a_probability_is_refused(tok, dropout):
     for call in (tok.encode, lambda text, **options: tok.encode_batch([text], **options)):
-        with pytest.raises(gm.OptionError, match="dropout="):
+        with pytest.raises(gm.OptionError, match=r"dropout(=| must be between 0 and 1, got)"):
             call("a", dropout=dropout)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64, 1.5, "x", True])
 def test_an_invalid_seed_is_refused(tok, seed):
-    with pytest.raises(gm.OptionError, match="seed="):
+    with pytest.raises(gm.OptionError, match=r"seed(=| must be >= 0 and < 2\*\*64, got)"):
         tok.encode("a", dropout=0.5, seed=seed)
 
 
@@ -449,7 +449,7 @@ def test_an_invalid_seed_is_refused(tok, seed):
 def test_an_object_that_is_not_a_text_is_a_type_error_and_a_lone_surrogate_a_text_error(tok, method):
     call = getattr(tok, method)
     for bad in (None, 7, ["a"], bytearray(b"a"), memoryview(b"a"), object()):
-        with pytest.raises(TypeError, match=r"the text is a .*Pass str or bytes"):
+        with pytest.raises(TypeError, match=r"the text is of type .*Pass str or bytes"):
             call(bad)
     with pytest.raises(gm.TextError, match=r"'\\ud800' at character 1 "):
         call("a\ud800")
@@ -467,9 +467,9 @@ def test_unknown_specials_are_a_special_token_error(tok, method, specials):
 def test_an_invalid_number_of_threads_is_refused(tok, num_threads, tmp_path):
     (tmp_path / "text").write_text("abc")
     for call in (tok.encode_array, tok.count_tokens, lambda text, **o: tok.encode_batch([text], **o)):
-        with pytest.raises(gm.OptionError, match="num_threads="):
+        with pytest.raises(gm.OptionError, match=r"num_threads(=| must be [<>]= \d+, got)"):
             call("a", num_threads=num_threads)
-    with pytest.raises(gm.OptionError, match="num_threads="):
+    with pytest.raises(gm.OptionError, match=r"num_threads(=| must be [<>]= \d+, got)"):
         tok.encode_file(tmp_path / "text", num_threads=num_threads)
 
 

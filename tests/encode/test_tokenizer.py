@@ -385,12 +385,12 @@ DOUBLING = [[97, 97]] + [[256 + i, 256 + i] for i in range(60)]
         ({"special_tokens": [["<s>", 258], ["<s>", 259]]}, "twice"),
         ({"special_tokens": [["", 258]]}, "empty"),
         ({"special_tokens": [["<s>"]]}, "not a list of"),
-        ({"special_tokens": [[7, 258]]}, "is a int"),
+        ({"special_tokens": [[7, 258]]}, "is of type int"),
         ({"special_tokens": [["\ud800", 258]]}, "lone surrogate"),
         ({"tie_break": "coin"}, "tie_break='coin'"),
         ({"pattern": "gpt2"}, "the pattern is 'gpt2'"),
         ({"pattern": {"name": "gpt2", "regex": "other"}}, "the file defines pattern 'gpt2' as 'other'"),
-        ({"pattern": {"name": "future", "regex": "a"}}, "'future' is not known"),
+        ({"pattern": {"name": "future", "regex": "a"}}, "'future' is not valid"),
         ({"pattern": {"name": None, "regex": "("}}, "not a valid regular expression"),
         ({"pattern": {"name": None, "regex": 7}}, ""),
     ],
@@ -442,7 +442,7 @@ def test_a_gigabyte_of_json_is_refused_unread(tmp_path):
 
 
 def test_an_unknown_format_is_an_option_error(tmp_path):
-    with pytest.raises(gm.OptionError, match="format='pickle' is not known"):
+    with pytest.raises(gm.OptionError, match="format='pickle' is not valid"):
         Tokenizer.load(tmp_path / "x", format="pickle")
 
 
@@ -500,7 +500,7 @@ def test_ids_given_with_special_tokens_are_refused_rather_than_ignored():
 
 @pytest.mark.parametrize("merges", [None, 3, "ab", b"ab"])
 def test_merges_that_are_no_list_are_a_type_error(merges):
-    with pytest.raises(TypeError, match=rf"merges is a {type(merges).__name__}\. Pass pairs of bytes"):
+    with pytest.raises(TypeError, match=rf"merges is of type {type(merges).__name__}\. Pass pairs of bytes"):
         Tokenizer(merges)
 
 

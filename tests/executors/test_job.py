@@ -121,8 +121,8 @@ def _edited(**changes):
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda folder: folder.write(JOB_FILE, b"\xff"), "not JSON"),
-        (lambda folder: folder.write(JOB_FILE, b"[" * 100_000), "not JSON"),
+        (lambda folder: folder.write(JOB_FILE, b"\xff"), "not valid JSON"),
+        (lambda folder: folder.write(JOB_FILE, b"[" * 100_000), "not valid JSON"),
         (lambda folder: folder.write(JOB_FILE, b"[]"), "it is not a job"),
         (lambda folder: folder.write(PARTS_FILE, b"[]\n"), "checksum of parts.jsonl"),
         (lambda folder: folder.write(INPUTS_FILE, b"{}\n"), "checksum of inputs.jsonl"),

@@ -75,10 +75,10 @@ def test_an_executor_is_known_by_its_name(name):
     [
         (
             "procesess",
-            r"executor='procesess' is not known. Did you mean 'processes'\? Pass one of 'local', 'processes'",
+            r"executor='procesess' is not valid. Did you mean 'processes'\? Pass one of 'local', 'processes'",
         ),
-        (3, r"executor=3 is a int. Pass one of 'local'"),
-        (None, r"executor=None is a NoneType"),
+        (3, r"executor=3 is of type int. Pass one of 'local'"),
+        (None, r"executor=None is of type NoneType"),
         (gm.Processes, r"executor=Processes is a class. Pass one of its objects: Processes\(\)"),
     ],
 )
@@ -93,18 +93,18 @@ def test_an_unknown_executor_is_refused_with_the_known_ones(executor, message):
         ({"num_workers": 0}, r"num_workers must be 1 to 100,000, got 0. Leave it out"),
         ({"num_workers": -2}, r"num_workers must be .*, got -2"),
         ({"num_workers": 10**6}, r"num_workers must be .*, got 1000000"),
-        ({"num_workers": "2"}, r"num_workers='2' is a str. Pass an int"),
-        ({"num_workers": True}, r"num_workers=True is a bool. Pass an int"),
+        ({"num_workers": "2"}, r"num_workers='2' is of type str. Pass an int"),
+        ({"num_workers": True}, r"num_workers=True is of type bool. Pass an int"),
         ({"part_bytes": 0}, r"part_bytes must be >= 1, got 0"),
-        ({"part_bytes": 1.5}, r"part_bytes=1.5 is a float. Pass an int"),
-        ({"work_folder": 3}, r"work_folder=3 is a int. Pass a path or a URL"),
+        ({"part_bytes": 1.5}, r"part_bytes=1.5 is of type float. Pass an int"),
+        ({"work_folder": 3}, r"work_folder=3 is of type int. Pass a path or a URL"),
         ({"work_folder": ""}, r"work_folder='' is not a folder name"),
         ({"work_folder": "s3://"}, r"work_folder='s3://' is not a folder name. Pass a path, or a URL without spaces"),
         ({"work_folder": "file:///"}, r"work_folder='file:///' is not a folder name"),
         ({"work_folder": "s3://my bucket/work"}, r"work_folder='s3://my bucket/work' is not a folder name"),
         ({"work_folder": "a\0b"}, r"work_folder='a\\x00b' has a character that file names cannot have"),
         ({"work_folder": "a\ud800"}, r"work_folder='a\\ud800' has a character that file names cannot have"),
-        ({"work_folder": b"work"}, r"work_folder=b'work' is a bytes"),
+        ({"work_folder": b"work"}, r"work_folder=b'work' is of type bytes"),
     ],
 )
 @pytest.mark.parametrize("kind", [gm.Local, gm.Processes])

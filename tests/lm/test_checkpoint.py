@@ -85,7 +85,7 @@ def test_a_truncated_or_missing_file_is_named_with_what_to_do(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"\x80\x04K\x01.", "it is not JSON"),
+        (b"\x80\x04K\x01.", "not valid JSON"),
         (b"[1]", "not the state of a checkpoint"),
         (b'{"format": "gristmill-checkpoint", "version": 99}', "unsupported version 99. This Gristmill reads"),
         (b'{"format": "gristmill-checkpoint", "version": 1, "step": 1}', "checksum mismatch"),

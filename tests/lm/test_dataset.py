@@ -419,11 +419,11 @@ def test_too_few_tokens_for_one_window(num_tokens):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"context_length": 0}, "context_length=0 is too small"),
-        ({"context_length": 2.5}, "context_length=2.5 is a float"),
-        ({"batch_size": 0}, "batch_size=0 is too small"),
-        ({"seed": -1}, "seed=-1 is out of range"),
-        ({"keep_on_device": "yes"}, "keep_on_device='yes' is not known"),
+        ({"context_length": 0}, "context_length must be >= 1, got 0"),
+        ({"context_length": 2.5}, "context_length=2.5 is of type float"),
+        ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
+        ({"seed": -1}, "seed must be >= 0 and < 2[*]{2}6[34], got -1"),
+        ({"keep_on_device": "yes"}, "keep_on_device='yes' is not valid"),
         ({"document_mask": True}, "document_mask=True needs the ends of documents"),
         ({"tokens": np.zeros(9)}, "dtype float64"),
         ({"tokens": np.zeros((9, 9), np.int32)}, "2 dimensions"),
@@ -437,9 +437,9 @@ def test_bad_options_are_named(options, message):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ({"step": -1}, "step=-1 is negative"),
-        ({"step": 0, "rank": 2, "world_size": 2}, "rank=2 is out of range for world_size=2"),
-        ({"step": 0, "micro_step": 1}, "micro_step=1 is out of range for num_micro_steps=1"),
+        ({"step": -1}, "step must be >= 0, got -1"),
+        ({"step": 0, "rank": 2, "world_size": 2}, "rank must be >= 0 and < world_size=2, got 2"),
+        ({"step": 0, "micro_step": 1}, "micro_step must be >= 0 and < num_micro_steps=1, got 1"),
     ],
 )
 def test_steps_and_ranks_that_do_not_exist(call, message):

@@ -301,7 +301,7 @@ def test_messages_name_keyword_arguments_unless_the_caller_spells_options_otherw
 
 
 def test_an_unknown_display_is_refused():
-    with pytest.raises(OptionError, match="progress='loud' is not known"), open_display("loud", total=1, initial=0):
+    with pytest.raises(OptionError, match="progress='loud' is not valid"), open_display("loud", total=1, initial=0):
         pass
 
 

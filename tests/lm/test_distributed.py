@@ -65,7 +65,7 @@ def three_ranks(tiny_shards, tmp_path_factory):
     jobs = [run for name in ("ddp", "fsdp") for run in with_resumed(folder, name, strategy=name, **OPTIONS)]
     jobs += with_resumed(folder, "vae", strategy="ddp", **VAE)
     jobs.append(job(folder / "held", **OPTIONS))
-    with locked(folder / "held", world="8 processes by torchrun"):
+    with locked(folder / "held", world="8 processes started by torchrun"):
         finish(start_world(command(folder, tiny_shards, jobs), 3, of_srun))
     return folder
 
@@ -144,7 +144,7 @@ def test_two_ranks_resume_bit_exactly_with_accumulation_and_dropout(two_ranks, n
 def test_every_rank_is_refused_a_folder_in_which_another_run_trains(three_ranks):
     refused = [Path(f"{three_ranks / 'held'}.error-{rank}").read_text() for rank in range(3)]
     assert len(set(refused)) == 1
-    assert refused[0].startswith("BlockingIOError: ") and "(8 processes by torchrun). Wait until" in refused[0]
+    assert refused[0].startswith("BlockingIOError: ") and "(8 processes started by torchrun). Wait until" in refused[0]
 
 
 # Ranks that receive a signal or exit

@@ -82,7 +82,7 @@ def test_other_shards_of_the_same_tokenizer_are_fine(run, tmp_path):
 
 
 def test_an_unknown_precision_or_checkpoint_is_refused(run, tiny_shards):
-    with pytest.raises(OptionError, match="precision='8' is not known"):
+    with pytest.raises(OptionError, match="precision='8' is not valid"):
         evaluate(run, tiny_shards, precision="8")
     with pytest.raises(CheckpointError, match="no checkpoint 'step-1'"):
         evaluate(run, tiny_shards, which="step-1")

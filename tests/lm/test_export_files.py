@@ -202,11 +202,11 @@ def test_numbers_beyond_float16_are_refused(tmp_path, tokenizer):
 
 
 def test_unknown_formats_and_types_name_those_there_are(tmp_path, run):
-    with pytest.raises(gm.OptionError, match=r"format='hugingface' is not known. Did you mean 'huggingface'"):
+    with pytest.raises(gm.OptionError, match=r"format='hugingface' is not valid. Did you mean 'huggingface'"):
         gm.lm.export(run, tmp_path / "out", format="hugingface")
     with pytest.raises(gm.OptionError, match="dtype='q8_0' needs format='gguf'"):
         gm.lm.export(run, tmp_path / "out", dtype="q8_0")
-    with pytest.raises(gm.OptionError, match="dtype='int4' is not known"):
+    with pytest.raises(gm.OptionError, match="dtype='int4' is not valid"):
         gm.lm.export(run, tmp_path / "out", dtype="int4")
     with pytest.raises(gm.CheckpointError, match="no such folder"):
         gm.lm.export(tmp_path / "typo", tmp_path / "out")

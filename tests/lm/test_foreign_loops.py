@@ -249,10 +249,10 @@ def test_a_stateful_loader_of_torchdata_resumes_in_mid_epoch(num_workers):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"form": "tuples"}, "form='tuples' is not known. Pass one of 'huggingface', 'pairs'"),
-        ({"num_epochs": 0}, "num_epochs=0 is too small"),
-        ({"rank": 2, "world_size": 2}, "rank=2 is out of range for world_size=2"),
-        ({"skip": -1}, "skip=-1 is negative"),
+        ({"form": "tuples"}, "form='tuples' is not valid. Pass one of 'huggingface', 'pairs'"),
+        ({"num_epochs": 0}, "num_epochs must be >= 1, got 0"),
+        ({"rank": 2, "world_size": 2}, "rank must be >= 0 and < world_size=2, got 2"),
+        ({"skip": -1}, "skip must be >= 0, got -1"),
     ],
 )
 def test_bad_options_of_a_stream_are_named(options, message):

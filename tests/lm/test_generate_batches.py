@@ -355,18 +355,18 @@ def test_bfloat16_works_on_a_cpu_with_logits_equal_to_rounding(run, prompt):
 @pytest.mark.parametrize(
     ("prompt", "options", "message"),
     [
-        ([], {}, r"prompt=\[\] has no prompt"),
-        (["low", 3], {}, "prompt=3 is a int"),
-        ("low", {"num_texts": 0}, "num_texts=0 is too small"),
+        ([], {}, r"prompt=\[\] contains no prompt"),
+        (["low", 3], {}, "prompt=3 is of type int"),
+        ("low", {"num_texts": 0}, "num_texts must be >= 1, got 0"),
         ("low", {"stop": ""}, "stop='' is empty"),
         ("low", {"stop": ["a", ""]}, "stop='' is empty"),
-        ("low", {"stop": [3]}, "stop=3 is a int"),
-        (None, {}, "prompt=None is a NoneType. Pass a str, or a list of them"),
-        ("low", {"precision": "16"}, "precision='16' is not known. Pass 'auto', 'bf16' or '32'"),
-        ("low", {"batch_size": 0}, "batch_size=0 is too small"),
-        (["low", "n"], {"temperature": -1.0}, "temperature=-1.0 is out of range"),
-        (["low", "n"], {"top_k": 0}, "top_k=0 leaves no token"),
-        (["low", "n"], {"seed": 2**63 - 1}, "is out of range"),
+        ("low", {"stop": [3]}, "stop=3 is of type int"),
+        (None, {}, "prompt=None is of type NoneType. Pass a str or a list of str"),
+        ("low", {"precision": "16"}, "precision='16' is not valid. Pass 'auto', 'bf16' or '32'"),
+        ("low", {"batch_size": 0}, "batch_size must be >= 1, got 0"),
+        (["low", "n"], {"temperature": -1.0}, "temperature must be >= 0, got -1.0"),
+        (["low", "n"], {"top_k": 0}, "top_k must be >= 1, got 0"),
+        (["low", "n"], {"seed": 2**63 - 1}, "seed must be >= 0 and < 2"),
     ],
 )
 def test_what_makes_no_sense_is_refused(run, prompt, options, message):
@@ -407,7 +407,9 @@ def test_a_text_that_is_not_read_to_its_end_does_not_change_the_others(run):
 @pytest.mark.parametrize("name", ["prompt", "stop"])
 @pytest.mark.parametrize("value", [3, b"text", {"text": 1}])
 def test_what_is_neither_a_text_nor_a_list_of_texts_is_refused(tmp_path, name, value):
-    with pytest.raises(gm.OptionError, match=rf"{name}=.* is a {type(value).__name__}. Pass a str, or a list of them"):
+    with pytest.raises(
+        gm.OptionError, match=rf"{name}=.* is of type {type(value).__name__}. Pass a str or a list of str"
+    ):
         gm.lm.generate(tmp_path, **{"prompt": "a", name: value})
 
 

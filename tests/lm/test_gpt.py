@@ -320,14 +320,14 @@ def test_operations_per_token_are_six_for_each_multiplied_weight_and_attention()
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"vocab_size": 0}, "vocab_size=0 is too small"),
-        ({"num_layers": 1.5}, "num_layers=1.5 is a float"),
+        ({"vocab_size": 0}, "vocab_size must be >= 1, got 0"),
+        ({"num_layers": 1.5}, "num_layers=1.5 is of type float"),
         ({"num_heads": 3}, "d_model=16 is not a multiple of num_heads=3"),
         ({"d_model": 6, "num_heads": 2}, "give heads of size 3, and rotary positions need an even size"),
-        ({"dropout": 1.0}, "dropout must be at least 0 and less than 1, got 1.0"),
+        ({"dropout": 1.0}, "dropout must be >= 0 and < 1, got 1.0"),
         ({"rope_theta": 0.0}, "rope_theta must be > 0, got 0.0"),
-        ({"d_ff": 0}, "d_ff=0 is too small"),
-        ({"d_model": "16"}, "d_model='16' is a str"),
+        ({"d_ff": 0}, "d_ff must be >= 1, got 0"),
+        ({"d_model": "16"}, "d_model='16' is of type str"),
     ],
 )
 def test_sizes_that_make_no_model_are_refused(changes, message):

@@ -181,9 +181,9 @@ def test_norms_of_queries_and_keys_draw_no_other_weights():
     [
         ({"num_kv_heads": 3}, "num_heads=4 is not a multiple of num_kv_heads=3.*divides 4"),
         ({"num_kv_heads": 8}, "num_heads=4 is not a multiple of num_kv_heads=8"),
-        ({"num_kv_heads": 0}, "num_kv_heads=0 is too small"),
-        ({"sliding_window": 0}, "sliding_window=0 is too small"),
-        ({"qk_norm": "yes"}, "qk_norm='yes' is a str"),
+        ({"num_kv_heads": 0}, "num_kv_heads must be >= 1, got 0"),
+        ({"sliding_window": 0}, "sliding_window must be >= 1, got 0"),
+        ({"qk_norm": "yes"}, "qk_norm='yes' is of type str"),
     ],
 )
 def test_options_that_make_no_attention_are_refused(changes, message):

@@ -16,7 +16,7 @@ OWN = {name: value for name, value in TINY.items() if name not in ("num_layers",
 
 def test_a_word_that_counts_as_true_does_not_overwrite_a_run(tiny_shards, tmp_path):
     train(tiny_shards, tmp_path / "run", max_steps=2)
-    with pytest.raises(OptionError, match=r"overwrite='no' is a str. Pass True or False"):
+    with pytest.raises(OptionError, match=r"overwrite='no' is of type str. Pass True or False"):
         train(tiny_shards, tmp_path / "run", overwrite="no")
     assert (tmp_path / "run" / "checkpoints" / "step-000002").is_dir()
 

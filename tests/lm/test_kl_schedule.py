@@ -53,13 +53,13 @@ def test_the_kl_weight_lies_between_0_and_the_peak(shape, total_steps):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"step": -1}, "step=-1 is negative"),
-        ({"peak": -0.5}, "peak=-0.5 is out of range"),
-        ({"total_steps": 0}, "total_steps=0 is too small"),
-        ({"num_cycles": 0}, "num_cycles=0 is too small"),
-        ({"warmup_steps": -1}, "warmup_steps=-1 is negative"),
-        ({"shape": "cosine"}, "shape='cosine' is not known. Pass one of 'constant', 'linear', 'cyclical'"),
-        ({"ramp_fraction": 1.5}, "ramp_fraction=1.5 is not a fraction"),
+        ({"step": -1}, "step must be >= 0, got -1"),
+        ({"peak": -0.5}, "peak must be >= 0, got -0.5"),
+        ({"total_steps": 0}, "total_steps must be >= 1, got 0"),
+        ({"num_cycles": 0}, "num_cycles must be >= 1, got 0"),
+        ({"warmup_steps": -1}, "warmup_steps must be >= 0, got -1"),
+        ({"shape": "cosine"}, "shape='cosine' is not valid. Pass one of 'constant', 'linear', 'cyclical'"),
+        ({"ramp_fraction": 1.5}, "ramp_fraction must be between 0 and 1, got 1.5"),
     ],
 )
 def test_bad_options_of_the_kl_weight_are_named(options, message):

@@ -148,11 +148,11 @@ def test_rows_that_no_token_has_are_never_chosen(tmp_path, tokenizer):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda *loaded: texts_from_prior(*loaded, num_texts=0), "num_texts=0 is too small"),
-        (lambda *loaded: between(*loaded, "a", "b", num_texts=1), "num_texts=1 is too small: an interpolation"),
-        (lambda *loaded: texts_from_prior(*loaded, seed=-1), "seed=-1 is out of range"),
-        (lambda *loaded: texts_from_prior(*loaded, temperature=-1.0), "temperature=-1.0 is out of range"),
-        (lambda *loaded: texts_from_prior(*loaded, max_tokens=-1), "max_tokens=-1 is negative"),
+        (lambda *loaded: texts_from_prior(*loaded, num_texts=0), "num_texts must be >= 1, got 0"),
+        (lambda *loaded: between(*loaded, "a", "b", num_texts=1), "num_texts must be >= 2, got 1: an interpolation"),
+        (lambda *loaded: texts_from_prior(*loaded, seed=-1), "seed must be >= 0 and < 2[*]{2}6[34], got -1"),
+        (lambda *loaded: texts_from_prior(*loaded, temperature=-1.0), "temperature must be >= 0, got -1.0"),
+        (lambda *loaded: texts_from_prior(*loaded, max_tokens=-1), "max_tokens must be >= 0, got -1"),
         (lambda *loaded: reconstructed(*loaded, "one text"), "texts is a str"),
     ],
 )

@@ -34,7 +34,7 @@ def no_launcher(monkeypatch):
 def test_every_process_of_torchrun_knows_its_place_without_devices():
     world = find_world(TORCHRUN)
     assert (world.rank, world.size, world.devices, world.num_nodes) == (5, 8, 4, 2)
-    assert str(world) == "8 processes by torchrun"
+    assert str(world) == "8 processes started by torchrun"
     firsts = [rank for rank in range(8) if is_first_process({**TORCHRUN, "RANK": str(rank)})]
     assert firsts == [0]
 
@@ -48,7 +48,7 @@ def test_the_first_process_of_the_second_node_is_not_the_first():
 def test_every_task_of_srun_knows_its_place_without_ntasks_per_node():
     world = find_world(STEP)
     assert (world.rank, world.size, world.devices, world.num_nodes) == (3, 6, 3, 2)
-    assert str(world) == "6 processes by srun"
+    assert str(world) == "6 processes started by srun"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_devices_come_from_the_launcher():
 
 @pytest.mark.parametrize("name, number, right", [("devices", 8, 4), ("num_nodes", 3, 2)])
 def test_devices_that_contradict_the_launcher_are_refused(name, number, right):
-    said = rf"{name}={number} does not fit the 8 processes by torchrun \(2 x 4\)\. The launcher .*{name}={right}"
+    said = rf"{name}={number} does not fit the 8 processes started by torchrun \(2 x 4\)\. The launcher.*{name}={right}"
     with pytest.raises(OptionError, match=said):
         options_of_world({name: number}, TORCHRUN)
 

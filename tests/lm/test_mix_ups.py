@@ -72,7 +72,7 @@ class DataFrame:
 
 @pytest.mark.parametrize("data", [["text"], DataFrame(), None, 3])
 def test_texts_and_tables_where_the_data_belongs(data, run, tmp_path):
-    words = rf"data is a {type(data).__name__}\. Pass the path of a folder of token shards.*encode_corpus\(\)"
+    words = rf"data is of type {type(data).__name__}\. Pass the path of a folder of token shards.*encode_corpus\(\)"
     with pytest.raises(TypeError, match=words):
         gm.lm.train(data, out=tmp_path / "other")
     with pytest.raises(TypeError, match=words):

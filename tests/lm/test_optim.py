@@ -344,13 +344,13 @@ def test_the_state_of_a_sharded_model_is_saved_and_loaded_whole(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": "sgd"}, "name='sgd' is not known. Pass one of 'adamw', 'muon', or add your own"),
-        ({"lr": 0.0}, "lr=0.0 is out of range"),
-        ({"lr": float("nan")}, "lr=nan is out of range"),
-        ({"weight_decay": -1.0}, "weight_decay=-1.0 is out of range"),
-        ({"betas": (0.9, 1.0)}, "of 1.0 is out of range"),
-        ({"eps": -1e-8}, "eps=-1e-08"),
-        ({"fused": "yes"}, "fused='yes' is not known"),
+        ({"name": "sgd"}, "name='sgd' is not valid. Pass one of 'adamw', 'muon', or add your own"),
+        ({"lr": 0.0}, "lr must be > 0, got 0.0"),
+        ({"lr": float("nan")}, "lr must be > 0, got nan"),
+        ({"weight_decay": -1.0}, "weight_decay must be >= 0, got -1.0"),
+        ({"betas": (0.9, 1.0)}, "betas and momentum must be >= 0 and < 1, got 1.0"),
+        ({"eps": -1e-8}, "eps must be > 0, got -1e-08"),
+        ({"fused": "yes"}, "fused='yes' is not valid"),
     ],
 )
 def test_bad_options_are_named(options, message):

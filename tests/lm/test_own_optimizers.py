@@ -174,7 +174,7 @@ def test_names_are_checked(optimizers):
     with pytest.raises(gm.OptionError, match="name='My Own' is not a valid name of an optimizer"):
         register_optimizer("My Own", BUILDS["adam"])
     with pytest.raises(
-        gm.OptionError, match=r"name='lion' is not known.*'muon', 'mine', or add your own with register_opt"
+        gm.OptionError, match=r"name='lion' is not valid.*'muon', 'mine', or add your own with register_opt"
     ):
         new("lion")
     register_optimizer("mine", BUILDS["adam"], overwrite=True)

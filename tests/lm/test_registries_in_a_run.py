@@ -78,8 +78,8 @@ def test_an_own_optimizer_that_is_adamw_takes_the_same_steps(tiny_shards, tmp_pa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"optimizer": "lion"}, r"optimizer='lion' is not known. Pass one of 'adamw', 'muon', 'mine'"),
-        ({"schedule": "sqrt"}, r"schedule='sqrt' is not known. Pass one of 'cosine', 'wsd', 'constant', 'flat'"),
+        ({"optimizer": "lion"}, r"optimizer='lion' is not valid. Pass one of 'adamw', 'muon', 'mine'"),
+        ({"schedule": "sqrt"}, r"schedule='sqrt' is not valid. Pass one of 'cosine', 'wsd', 'constant', 'flat'"),
     ],
 )
 def test_an_unknown_name_is_refused_with_those_there_are(tiny_shards, tmp_path, options, message):
@@ -94,10 +94,10 @@ def test_a_run_whose_optimizer_is_not_registered_is_not_called_damaged(tiny_shar
     gm.lm.register_optimizer("mine", momentum)
     train(tiny_shards, tmp_path / "run", max_steps=2, optimizer="mine")
     del OPTIMIZERS._entries["mine"]
-    with pytest.raises(gm.CheckpointError, match=r"optimizer='mine' is not known.*registers it first") as caught:
+    with pytest.raises(gm.CheckpointError, match=r"optimizer='mine' is not registered.*registers it first") as caught:
         gm.lm.generate(tmp_path / "run", "the cat")
     assert "damaged" not in str(caught.value)
-    with pytest.raises(gm.GristmillError, match="optimizer='mine' is not known"):
+    with pytest.raises(gm.GristmillError, match="optimizer='mine' is not valid"):
         gm.lm.train(tiny_shards, out=tmp_path / "run", resume=True, progress=None)
 
 

@@ -196,8 +196,8 @@ def tiny_run(tiny_shards, tmp_path_factory):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"batch_size": 0}, "batch_size=0"),
-        ({"batch_size": -1}, "batch_size=-1"),
+        ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
+        ({"batch_size": -1}, "batch_size must be >= 1, got -1"),
         ({"batch_size": 2.5}, "batch_size=2.5"),
         ({"limit_batches": 2.5}, "or a fraction between 0 and 1, got 2.5"),
         ({"limit_batches": -1}, "limit_batches must be a whole number >= 0"),
@@ -229,5 +229,5 @@ def test_a_gpu_that_is_not_there_is_named_with_what_to_pass(device, tiny_run, ti
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:first", "cpu:"])
 def test_a_device_of_another_name_is_refused(device, tiny_run):
-    with pytest.raises(OptionError, match=rf"device='{device}' is not known. Pass 'auto', 'cpu', 'cuda' or 'mps'."):
+    with pytest.raises(OptionError, match=rf"device='{device}' is not valid. Pass 'auto', 'cpu', 'cuda' or 'mps'."):
         gm.lm.generate(tiny_run, "the", device=device)

@@ -81,13 +81,13 @@ def test_after_the_peak_it_never_rises(shape):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"step": -1}, "step=-1 is negative"),
-        ({"total_steps": 0}, "total_steps=0 is too small"),
+        ({"step": -1}, "step must be >= 0, got -1"),
+        ({"total_steps": 0}, "total_steps must be >= 1, got 0"),
         ({"warmup_steps": 11}, "warmup_steps=11 is more than the 10 steps of the run. Pass warmup_steps=0.02, a frac"),
-        ({"warmup_steps": -1}, "warmup_steps=-1"),
-        ({"shape": "linear"}, "shape='linear' is not known. Pass one of 'cosine', 'wsd', 'constant'"),
-        ({"final_fraction": 1.5}, "final_fraction=1.5 is out of range"),
-        ({"decay_fraction": -0.1}, "decay_fraction=-0.1 is out of range"),
+        ({"warmup_steps": -1}, "warmup_steps must be >= 0, got -1"),
+        ({"shape": "linear"}, "shape='linear' is not valid. Pass one of 'cosine', 'wsd', 'constant'"),
+        ({"final_fraction": 1.5}, "final_fraction must be between 0 and 1, got 1.5"),
+        ({"decay_fraction": -0.1}, "decay_fraction must be between 0 and 1, got -0.1"),
     ],
 )
 def test_bad_options_are_named(options, message):
@@ -162,5 +162,5 @@ def test_a_name_that_is_no_name_is_refused(schedules, name):
 
 
 def test_only_functions_are_schedules(schedules):
-    with pytest.raises(gm.OptionError, match=r"is a float. Pass a function"):
+    with pytest.raises(gm.OptionError, match=r"is of type float. Pass a function"):
         register_schedule("half", 0.5)

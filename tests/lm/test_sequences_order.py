@@ -248,13 +248,13 @@ def test_fewer_sequences_than_one_unit_are_an_error():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch_size=0 is too small"),
-        ({"max_sequence_length": 0}, "max_sequence_length=0 is too small"),
+        ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
+        ({"max_sequence_length": 0}, "max_sequence_length must be >= 1, got 0"),
         ({"max_sequence_length": 10}, "max_sequence_length=10, but a sequence has 40 tokens"),
-        ({"num_buckets": 0}, "num_buckets=0 is too small"),
-        ({"num_workers": -1}, "num_workers=-1 is negative"),
-        ({"prefetch_factor": 0}, "prefetch_factor=0 is too small"),
-        ({"seed": -1}, "seed=-1 is out of range"),
+        ({"num_buckets": 0}, "num_buckets must be >= 1, got 0"),
+        ({"num_workers": -1}, "num_workers must be >= 0, got -1"),
+        ({"prefetch_factor": 0}, "prefetch_factor must be >= 1, got 0"),
+        ({"seed": -1}, "seed must be >= 0 and < 2[*]{2}6[34], got -1"),
     ],
 )
 def test_bad_options_are_named(options, message):
@@ -270,9 +270,9 @@ def test_no_sequences_at_all():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ({"step": -1}, "step=-1 is negative"),
-        ({"step": 0, "rank": 2, "world_size": 2}, "rank=2 is out of range for world_size=2"),
-        ({"step": 0, "micro_step": 1}, "micro_step=1 is out of range for num_micro_steps=1"),
+        ({"step": -1}, "step must be >= 0, got -1"),
+        ({"step": 0, "rank": 2, "world_size": 2}, "rank must be >= 0 and < world_size=2, got 2"),
+        ({"step": 0, "micro_step": 1}, "micro_step must be >= 0 and < num_micro_steps=1, got 1"),
     ],
 )
 def test_steps_and_ranks_that_do_not_exist(call, message):

@@ -376,8 +376,8 @@ def test_nothing_to_train_on_is_reported(tmp_path, opened, rows, message):
         ({"embedding_columns": "a,,b"}, "a column name is empty or repeated"),
         ({"embedding_columns": ["a", "a"]}, "a column name is empty or repeated"),
         ({"embedding_columns": []}, "a column name is empty"),
-        ({"val_fraction": 1.0}, "val_fraction=1.0 is out of range"),
-        ({"seed": None}, "seed=None is a NoneType"),
+        ({"val_fraction": 1.0}, "val_fraction must be >= 0 and < 1, got 1.0"),
+        ({"seed": None}, "seed=None is of type NoneType"),
     ],
 )
 def test_bad_options_are_named(tmp_path, opened, options, message):

@@ -138,5 +138,5 @@ def test_a_choice_that_makes_no_sense_cannot_be_made(options):
 
 @pytest.mark.parametrize("stop", [5, b"x", {"a": 1}])
 def test_a_stop_that_is_no_string_is_refused_in_words(stop, tokenizer):
-    with pytest.raises(OptionError, match=r"stop=.* is a (int|bytes|dict)\. Pass a str, or a list of them"):
+    with pytest.raises(OptionError, match=r"stop=.* is of type (int|bytes|dict)\. Pass a str or a list of str"):
         stream_text(Counter(), tokenizer, "x", stop=stop)

@@ -90,7 +90,7 @@ def test_a_model_of_vectors_makes_no_tokens_and_the_other_way_round():
         make(OF_VECTORS).generate(torch.randn(1, Z), max_tokens=3)
     with pytest.raises(OptionError, match="generates tokens, not vectors"):
         make().decode_vectors(torch.randn(1, Z), 3)
-    with pytest.raises(OptionError, match=r"length=13 is out of range\. Pass 1 to 12"):
+    with pytest.raises(OptionError, match=r"length must be 1 to 12, got 13"):
         make(OF_VECTORS).decode_vectors(torch.randn(1, Z), 13)
     with pytest.raises(OptionError, match="takes sequences of vectors, but the batch has no vectors"):
         make(OF_VECTORS).loss(batch_of(3), {})

@@ -116,7 +116,7 @@ def test_a_subset_larger_than_the_split_is_the_split(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_bad_sizes_of_a_subset_are_named(kind):
-    with pytest.raises(gm.OptionError, match="num_sequences=0 is too small"):
+    with pytest.raises(gm.OptionError, match="num_sequences must be >= 1, got 0"):
         next(kind(4).validation_batches(num_sequences=0))
     with pytest.raises(gm.OptionError, match="num_batches=2 and num_sequences=3 both give the size of the subset"):
         next(kind(4).validation_batches(2, num_sequences=3))

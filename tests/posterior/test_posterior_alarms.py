@@ -124,7 +124,7 @@ def test_in_a_users_own_loop_no_message_names_an_option_of_the_trainer():
         (change,) = (change for change in alarms.look(metrics(2, **bad)) if change.kind == kind)
         words = set(re.findall(r"[a-z_]*_[a-z_]*|[a-z_]+(?==)", change.message))
         assert not words & options, change.message
-        assert "What helps, best first: " in change.message
+        assert "Try, in this order: " in change.message
 
 
 def test_general_advice_names_what_to_do_in_the_order_of_the_options():
@@ -144,7 +144,7 @@ def test_general_advice_names_what_to_do_in_the_order_of_the_options():
         alarms = Alarms("general")
         alarms.look(metrics(1, **bad))
         (change,) = alarms.look(metrics(2, **bad))
-        advice = change.message.partition("What helps, best first: ")[2]
+        advice = change.message.partition("Try, in this order: ")[2]
         places = [advice.index(concept) for concept in concepts[kind]]
         assert places == sorted(places)
 

@@ -72,13 +72,13 @@ def test_the_default_pattern_is_that_of_training():
 
 @pytest.mark.parametrize("pattern", ["gpt2", CUSTOM])
 def test_an_object_that_is_not_a_text_is_an_error_that_says_what_to_pass(pattern):
-    with pytest.raises(TypeError, match=r"text is a list\. Pass str or bytes"):
+    with pytest.raises(TypeError, match=r"text is of type list\. Pass str or bytes"):
         gm.pretokenize(["a"], pattern=pattern)
     with pytest.raises(gm.TextError, match="'\\\\ud800' at character 1 is a lone surrogate"):
         gm.pretokenize("a\ud800", pattern=pattern)
-    with pytest.raises(gm.SpecialTokenError, match="is one str"):
+    with pytest.raises(gm.SpecialTokenError, match="is a str"):
         gm.pretokenize("a", pattern=pattern, special_tokens="<|end|>")
-    with pytest.raises(gm.PatternError, match="'gpt5' is not known"):
+    with pytest.raises(gm.PatternError, match="'gpt5' is not valid"):
         gm.pretokenize("a", pattern="gpt5")
 
 

@@ -55,7 +55,7 @@ def test_a_known_expression_written_out_gets_the_native_matcher_and_matches_the_
 
 def test_an_unknown_name_is_an_error_that_lists_the_known_ones():
     with pytest.raises(
-        gm.PatternError, match=r"'gpt5'.*not known.*gpt2, cl100k, o200k, llama3, nanochat, qwen2, whitespace"
+        gm.PatternError, match=r"'gpt5'.*not valid.*gpt2, cl100k, o200k, llama3, nanochat, qwen2, whitespace"
     ):
         resolve_pattern("gpt5")
 

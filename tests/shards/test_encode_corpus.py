@@ -429,7 +429,7 @@ def test_the_usual_column_of_parquet_is_called_tokens_and_is_not_recorded(tok, t
             r"format='gristmill', which has no columns\. Pass format='parquet', or leave it out",
         ),
         ({"tokens_column": "", "format": "parquet"}, "is not a valid column name"),
-        ({"tokens_column": 5, "format": "parquet"}, "tokens_column=5 is a int"),
+        ({"tokens_column": 5, "format": "parquet"}, "tokens_column=5 is of type int"),
     ],
 )
 def test_an_invalid_column_name_is_refused(tok, tmp_path, options, message):

@@ -288,7 +288,7 @@ def test_no_name_of_a_folder_makes_a_bad_file_name(name):
 
 
 def test_an_unknown_layout_names_the_known_ones():
-    with pytest.raises(gm.OptionError, match=r"format='nemo' is not known\. Pass one of 'gristmill', 'nanogpt'"):
+    with pytest.raises(gm.OptionError, match=r"format='nemo' is not valid\. Pass one of 'gristmill', 'nanogpt'"):
         check_layout("nemo")
 
 

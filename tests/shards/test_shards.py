@@ -250,7 +250,7 @@ def test_more_marks_than_documents_are_an_error_and_not_other_documents(tmp_path
 def test_a_tokenizer_that_did_not_make_the_shards_is_refused(tmp_path):
     build_folder(tmp_path / "s", TEXTS, tokenizer=TOKENIZER)
     assert Shards(tmp_path / "s", tokenizer=TOKENIZER).decode(0) == TEXTS[0]
-    with pytest.raises(gm.OptionError, match="tokenizer= did not make"):
+    with pytest.raises(gm.OptionError, match="tokenizer= is not the tokenizer that made"):
         Shards(tmp_path / "s", tokenizer=train(270))
 
 

@@ -54,11 +54,11 @@ def test_text_a_tokenizer_and_the_like_in_place_of_shards(open_them, path, error
         ({"out": 5}, TypeError, r"out must be the path of a folder, got 5 \(int\)"),
         ({"out": None}, TypeError, "out must be the path of a folder, got None"),
         ({"out": "\0"}, gm.OptionError, "out=.* null character"),
-        ({"format": []}, gm.OptionError, r"format=\[\] is a list\. Pass one of 'gristmill'"),
-        ({"format": None}, gm.OptionError, "format=None is a NoneType. Pass one of 'gristmill'"),
-        ({"format": "nanogtp"}, gm.OptionError, "format='nanogtp' is not known. Did you mean 'nanogpt'"),
+        ({"format": []}, gm.OptionError, r"format=\[\] is of type list\. Pass one of 'gristmill'"),
+        ({"format": None}, gm.OptionError, "format=None is of type NoneType. Pass one of 'gristmill'"),
+        ({"format": "nanogtp"}, gm.OptionError, "format='nanogtp' is not valid. Did you mean 'nanogpt'"),
         ({"format": "LLMC"}, gm.OptionError, "Did you mean 'llmc'"),
-        ({"format": "x"}, gm.OptionError, r"'x' is not known\. Pass one of"),
+        ({"format": "x"}, gm.OptionError, r"'x' is not valid\. Pass one of"),
     ],
 )
 def test_wrong_options_of_encode_corpus(options, error, message, tmp_path):

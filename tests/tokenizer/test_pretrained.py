@@ -146,7 +146,7 @@ def test_load_of_a_name_that_may_be_on_the_hub_mentions_from_pretrained(tmp_path
 
 
 def test_a_revision_is_a_str(hub):
-    with pytest.raises(gm.OptionError, match=r"^revision=5 is a int\. Pass the name of a branch, tag or commit"):
+    with pytest.raises(gm.OptionError, match=r"^revision=5 is of type int\. Pass the name of a branch, tag or commit"):
         gm.Tokenizer.from_pretrained("a/b", revision=5)
     assert hub.asked == []
 

@@ -159,7 +159,7 @@ def test_invalid_pairs_are_refused(pairs, message):
         ({"<s>": None}, "id None"),
         ({"": 400}, "empty"),
         ({"\ud800": 400}, "lone surrogate"),
-        ({7: 400}, "is a int"),
+        ({7: 400}, "is of type int"),
     ],
 )
 def test_invalid_specials_are_refused(specials, message):

@@ -194,9 +194,10 @@ def _parse(name: str, arguments: list[str]) -> Any:
             arguments = module.spelled_out(arguments)
         # A command whose options depend on the arguments creates its class for them.
         command = module.command_class(arguments) if hasattr(module, "command_class") else module.Command
-        check_usage(command, name, arguments)
+        full_name = " ".join([name, *getattr(command, "ACTION", ())])  # such as "task plan encode"
+        check_usage(command, full_name, arguments)
         settings: dict[str, Any] = {
-            "prog": f"gristmill {name}",
+            "prog": f"gristmill {full_name}",
             "description": _description(command),
             "config": (tyro.conf.HelptextFromCommentsOff,),
             "registry": registry(),

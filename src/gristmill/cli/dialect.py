@@ -55,8 +55,8 @@ def in_flags(message: str, command: object) -> str:
     ...     threads: int = 1
     ...     overwrite: bool = False
     ...     on_error: str = "raise"
-    >>> in_flags("num_threads=0 is too small. Pass num_threads >= 1.", Command())
-    '--threads 0 is too small. Pass --threads >= 1.'
+    >>> in_flags("num_threads must be >= 1, got 0. Pass num_threads=1.", Command())
+    '--threads must be >= 1, got 0. Pass --threads 1.'
     >>> in_flags("Pass overwrite=True, or on_error='skip'.", Command())
     'Pass --overwrite, or --on-error skip.'
     >>> in_flags("a.txt is text. Run gm.encode_corpus(...) first.", Command())

@@ -50,7 +50,9 @@ class ExecutorOptions:
     """Folder for parts until the job is done. All workers need access to it."""
 
     part_size: Annotated[
-        int | None, byte_size("--part-size"), tyro.conf.arg(help_behavior_hint="(default: 64MB to 256MB)")
+        int | None,
+        byte_size("--part-size"),
+        tyro.conf.arg(help_behavior_hint="(default: by corpus size, at most 256MiB)"),
     ] = None
     """Approximate size of the corpus per task, such as 256MB."""
 

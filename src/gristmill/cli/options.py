@@ -169,10 +169,10 @@ def check_output(path: Path, *, overwrite: bool, inputs: Iterable[str] = ()) -> 
     else:
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, "is a folder. Pass a file name", str(path))
-        if not overwrite:
-            raise FileExistsError(errno.EEXIST, "already exists. Pass --overwrite to replace it", str(path))
         if not stat.S_ISREG(status.st_mode) and not stat.S_ISLNK(status.st_mode):
             raise OSError(errno.EINVAL, "is a device or pipe, which cannot be replaced. Pass a file name", str(path))
+        if not overwrite:
+            raise FileExistsError(errno.EEXIST, "already exists. Pass --overwrite to replace it", str(path))
         for name in inputs:
             if os.path.exists(name) and os.path.samefile(name, path):  # noqa: PTH110, PTH121
                 raise FileExistsError(

@@ -70,6 +70,7 @@ class Plan(_Plan):
     The options are those of 'gristmill encode' and 'gristmill count-words'.
     """
 
+    ACTION: ClassVar[tuple[str, ...]] = ("plan",)
     EXAMPLES: ClassVar[Examples] = (
         ("Plan the encoding of a corpus.", "gristmill task plan encode corpus.txt -t tok.json -o shards"),
         ("Plan the counting of a corpus.", "gristmill task plan count-words corpus.txt -o words.gmw"),
@@ -83,6 +84,7 @@ class PlanEncode(encode.Command, _Plan):
     The options are those of 'gristmill encode'. For a job that is already planned, shows the missing tasks.
     """
 
+    ACTION: ClassVar[tuple[str, ...]] = ("plan", "encode")
     EXAMPLES: ClassVar[Examples] = (
         ("Plan tasks of about 256 MB each.", "gristmill task plan encode data -t tok.json -o shards --part-size 256MB"),
         (
@@ -112,6 +114,7 @@ class PlanCountWords(count_words.Command, _Plan):
     The options are those of 'gristmill count-words'. For a job that is already planned, shows the missing tasks.
     """
 
+    ACTION: ClassVar[tuple[str, ...]] = ("plan", "count-words")
     EXAMPLES: ClassVar[Examples] = (
         ("Plan tasks of about 256 MB each.", "gristmill task plan count-words data -o words.gmw --part-size 256MB"),
     )
@@ -141,6 +144,7 @@ class Run:
     Finished tasks are not run again. In a Slurm job array: gristmill task run FOLDER $SLURM_ARRAY_TASK_ID
     """
 
+    ACTION: ClassVar[tuple[str, ...]] = ("run",)
     EXAMPLES: ClassVar[Examples] = (
         ("Run ten tasks.", "gristmill task run shards 0-9"),
         ("Run three tasks.", "gristmill task run shards 3 17 42"),
@@ -174,6 +178,7 @@ class Finish:
     Runs the missing tasks of the second stage. A missing part is an error.
     """
 
+    ACTION: ClassVar[tuple[str, ...]] = ("finish",)
     EXAMPLES: ClassVar[Examples] = (
         ("Assemble the result and remove the work folder.", "gristmill task finish shards"),
     )
@@ -198,6 +203,7 @@ class Finish:
 class Status:
     """Show which tasks of a job are done and which are missing."""
 
+    ACTION: ClassVar[tuple[str, ...]] = ("status",)
     EXAMPLES: ClassVar[Examples] = (("Show which tasks are done.", "gristmill task status shards"),)
 
     action: Annotated[str, tyro.conf.Positional, one_of(["status"]), tyro.conf.arg(name="ACTION")]

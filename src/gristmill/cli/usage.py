@@ -57,7 +57,7 @@ class Option:
         if text in names or any(_fits(text, kind) for kind in kinds):
             return ""
         if not kinds:
-            return f"{spelling} {text!r} is not known.{nearest(text, names)} Pass one of {', '.join(names)}."
+            return f"{spelling} {text!r} is not valid.{nearest(text, names)} Pass one of {', '.join(names)}."
         forms = ["a number, such as 0.1"] if float in kinds else ["digits", "a form such as 32k, 1.5M or 64Ki"]
         kind = "number" if float in kinds else "whole number"
         return f"{spelling} {text!r} is not a {kind}. Pass {', or '.join([*forms, *names])}."
@@ -155,11 +155,12 @@ def _option(field: dataclasses.Field[Any], hint: Any) -> Option:
         is_pair = is_switch and not any(note is tyro.conf.FlagCreatePairsOff for note in notes)
         negated = [f"--no-{flag[2:]}"] * is_pair
         spellings = (flag, *aliases, *negated)
-    metavar = next((note.metavar for note in config if note.metavar), field.name.upper().replace("_", "-"))
     is_required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     takes_many = any(get_origin(part) in (tuple, list) for part in (kind, *get_args(kind)))
     # A list of values may be empty: the command checks that itself.
     own = [note for note in notes if hasattr(note, "instance_from_str")]  # a value type that reports its own errors
+    named = [*config, *(note for note in own if not isinstance(note, Choice))]
+    metavar = next((note.metavar for note in named if note.metavar), field.name.upper().replace("_", "-"))
     types = (str,) if own and not isinstance(own[0], Choice) else own[0].names if own else _members(kind)
     return Option(field.name, spellings, metavar, types, is_required and not takes_many, takes_many, is_switch)
 

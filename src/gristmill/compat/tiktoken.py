@@ -130,7 +130,7 @@ class Encoding:
 
     def encode_with_unstable(self, text: str, **_: Any) -> NoReturn:
         """Raise NotImplementedError."""
-        raise NotImplementedError("encode_with_unstable is missing. Call tokenizer.to_tiktoken() and use its method.")
+        raise NotImplementedError("encode_with_unstable is not supported. Call it on tokenizer.to_tiktoken().")
 
     def encode_single_token(self, text_or_bytes: str | bytes) -> int:
         """Return the id of the token with these bytes, special or not; `KeyError` if there is no such token."""

@@ -78,7 +78,7 @@ class RowStream(DocumentStream):
         for index, row in enumerate(self.rows):
             if not isinstance(row, Mapping):
                 raise TypeError(
-                    f"row {index} of the corpus is a {type(row).__name__}, but the rows before it are dicts. "
+                    f"row {index} of the corpus is of type {type(row).__name__}, but the rows before it are dicts. "
                     f"Pass only dicts."
                 )
             if self.text_field not in row:

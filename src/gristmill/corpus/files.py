@@ -64,7 +64,8 @@ def find_files(names: Sequence[str | os.PathLike[str]], reading: Reading) -> Fou
     for index, name in enumerate(names):
         if not isinstance(name, str | os.PathLike):
             raise TypeError(
-                f"item {index} of the corpus is a {type(name).__name__}, but other items are paths. Pass only paths."
+                f"item {index} of the corpus is of type {type(name).__name__}, but other items are paths. Pass only "
+                f"paths."
             )
     texts = [os.fspath(name) for name in names]
     left_out: list[tuple[str, str]] = []

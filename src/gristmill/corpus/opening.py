@@ -158,7 +158,7 @@ def _refuse_what_is_not_a_corpus(corpus: Any) -> None:
     elif not isinstance(corpus, Iterable):
         hint = "Pass a path, a list of paths, a glob, an iterable of str or bytes documents, or counted Words"
     if hint:
-        raise TypeError(f"a {type(corpus).__name__} is not a corpus. {hint}.")
+        raise TypeError(f"corpus is of type {type(corpus).__name__}, which is not supported. {hint}.")
 
 
 def _named(file: io.IOBase) -> str:

@@ -106,7 +106,7 @@ def check_applies(reading: Reading, applicable: Collection[str], what: str) -> N
             continue
         if name not in applicable:
             raise OptionError(
-                f"{name}={value!r} does not apply: it {_ABOUT[name]}, and the corpus is {what}. Leave it out."
+                f"{name}={value!r} does not apply: it {_ABOUT[name]}, but the corpus is {what}. Leave it out."
             )
         if name == "separator" and reading.documents != "separator":
             raise OptionError(
@@ -117,7 +117,7 @@ def check_applies(reading: Reading, applicable: Collection[str], what: str) -> N
 
 def _check_text(name: str, value: Any) -> None:
     if not isinstance(value, str):
-        raise OptionError(f"{name}={value!r} is a {type(value).__name__}. Pass a str.")
+        raise OptionError(f"{name}={value!r} is of type {type(value).__name__}. Pass a str.")
     if not value:
         raise OptionError(f"{name}='' is empty. Pass at least one character.")
     try:
@@ -132,8 +132,7 @@ def _check_limit(value: Any) -> None:
     limit = check_whole_number("max_document_bytes", value)
     if limit < batches.BATCH_BYTES:
         raise OptionError(
-            f"max_document_bytes={limit} is too small. Pass at least {batches.BATCH_BYTES} (2 MiB), "
-            f"the amount that is read at a time."
+            f"max_document_bytes must be >= {batches.BATCH_BYTES} (2 MiB, the amount read at a time), got {limit}."
         )
     if limit > MAX_NATIVE:
-        raise OptionError(f"max_document_bytes={limit} is too large. Pass at most {MAX_NATIVE} (2**63 - 1).")
+        raise OptionError(f"max_document_bytes must be <= {MAX_NATIVE} (2**63 - 1), got {limit}.")

@@ -19,7 +19,7 @@ def as_rows(rows: Any, name: str, *, of: str) -> list[Any]:
     if isinstance(rows, list):
         return rows
     if isinstance(rows, str | bytes):
-        raise TypeError(f"{name} is one {type(rows).__name__}. Pass a list: [text].")
+        raise TypeError(f"{name} is a single {type(rows).__name__}. Pass a list: [text].")
     check_no_table(rows, name)
     # Iterating over a pyarrow array gives pyarrow scalars, and over a NumPy array np.str_ objects.
     for method in ("to_pylist", "tolist", "to_list"):

@@ -20,9 +20,11 @@ def check_dropout(dropout: Any) -> float:
             raise TypeError
         probability = float(dropout)
     except (TypeError, ValueError):
-        raise OptionError(f"dropout={dropout!r} is a {type(dropout).__name__}. Pass a number from 0 to 1.") from None
+        raise OptionError(
+            f"dropout={dropout!r} is of type {type(dropout).__name__}. Pass a number from 0 to 1."
+        ) from None
     if not 0 <= probability <= 1:
-        raise OptionError(f"dropout={dropout!r} is out of range. Pass a number from 0 to 1.")
+        raise OptionError(f"dropout must be between 0 and 1, got {dropout!r}.")
     return probability
 
 
@@ -35,9 +37,9 @@ def check_seed(seed: Any) -> int:
             raise TypeError
         number = operator.index(seed)
     except TypeError:
-        raise OptionError(f"seed={seed!r} is a {type(seed).__name__}. Pass an int, or leave it out.") from None
+        raise OptionError(f"seed={seed!r} is of type {type(seed).__name__}. Pass an int, or leave it out.") from None
     if not 0 <= number < 2**64:
-        raise OptionError(f"seed={seed} is out of range. Pass 0 <= seed < 2**64, or leave it out.")
+        raise OptionError(f"seed must be >= 0 and < 2**64, got {seed}.")
     return number
 
 

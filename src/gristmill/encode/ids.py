@@ -67,7 +67,7 @@ def check_dtype(dtype: Any, size: int) -> np.dtype[Any]:
     try:
         kind: np.dtype[Any] = np.dtype(dtype)
     except TypeError:
-        raise OptionError(f"dtype={dtype!r} is not known. Pass an integer type, or None.") from None
+        raise OptionError(f"dtype={dtype!r} is not valid. Pass an integer type, or None.") from None
     if kind.kind not in "iu" or np.iinfo(kind).max < size - 1:
         raise OptionError(
             f"dtype={kind} cannot represent all ids up to {size - 1}. Pass {check_dtype(None, size)}, or None."
@@ -83,7 +83,7 @@ def check_errors(errors: Any) -> str:
         pass
     except (LookupError, TypeError, ValueError):
         raise OptionError(
-            f"errors={errors!r} is not known. Pass 'replace', 'strict', 'ignore', 'backslashreplace' or "
+            f"errors={errors!r} is not valid. Pass 'replace', 'strict', 'ignore', 'backslashreplace' or "
             f"'surrogateescape'."
         ) from None
     return str(errors)

@@ -174,7 +174,7 @@ def _described(value: object) -> str:
 def check_side(name: str, side: Any) -> Side:
     """Return `side` if it is "right" or "left"."""
     if side not in ("right", "left"):
-        raise OptionError(f"{name}={side!r} is not known. Pass 'right' or 'left'.")
+        raise OptionError(f"{name}={side!r} is not valid. Pass 'right' or 'left'.")
     checked: Side = side
     return checked
 
@@ -183,5 +183,5 @@ def check_max_tokens(max_tokens: Any) -> int:
     """Return `max_tokens` as an int if it is at least 1."""
     number = check_whole_number("max_tokens", max_tokens)
     if number < 1:
-        raise OptionError(f"max_tokens={number} is too small. Pass max_tokens >= 1.")
+        raise OptionError(f"max_tokens must be >= 1, got {number}.")
     return min(number, MAX_NATIVE)

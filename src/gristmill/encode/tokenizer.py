@@ -64,8 +64,8 @@ def as_tokenizer(tokenizer: AnyTokenizer, name: str = "tokenizer") -> Tokenizer:
     if packages & {"tokenizers", "transformers"}:
         return Tokenizer.from_huggingface(tokenizer)
     raise TypeError(
-        f"{name} is a {type(tokenizer).__name__}. Pass a gristmill.Tokenizer, the path of a tokenizer file or of a "
-        f"folder with one, a tiktoken.Encoding, or a Hugging Face tokenizer."
+        f"{name} is of type {type(tokenizer).__name__}. Pass a gristmill.Tokenizer, the path of a tokenizer file or of "
+        f"a folder with one, a tiktoken.Encoding, or a Hugging Face tokenizer."
     )
 
 

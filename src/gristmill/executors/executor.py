@@ -84,7 +84,8 @@ class Executor(ABC):
     num_workers: int | None = None
     """Number of tasks that run at the same time. Default: all cores of the machine or CPUs of the cluster."""
     work_folder: str | os.PathLike[str] | None = None
-    """A folder or URL that all workers can access. Default: in the output folder; for counting, a temporary folder."""
+    """A folder or URL that all workers can access. Default: `.parts` in the output of `encode_corpus`, and a temporary
+    folder for `count_words` and `train_tokenizer`."""
     part_bytes: int | None = None
     """Approximate size of the input of one task. Default: depends on the size of the corpus, at most 256 MiB."""
 
@@ -145,7 +146,7 @@ def check_executor(executor: Any, num_threads: Any = None) -> Executor:
     Local(num_workers=None, work_folder=None, part_bytes=None)
     >>> check_executor("procesess")
     Traceback (most recent call last):
-    gristmill.errors.OptionError: executor='procesess' is not known. Did you mean 'processes'? Pass one of 'local', \
+    gristmill.errors.OptionError: executor='procesess' is not valid. Did you mean 'processes'? Pass one of 'local', \
 'processes', 'ray'.
     """
     chosen = executor if isinstance(executor, Executor) else _named(executor)
@@ -206,7 +207,7 @@ def _check_part_bytes(part_bytes: Any) -> int:
 
 def _check_work_folder(work_folder: Any) -> str:
     if not isinstance(work_folder, str | os.PathLike):
-        raise OptionError(f"work_folder={work_folder!r} is a {type(work_folder).__name__}. Pass a path or a URL.")
+        raise OptionError(f"work_folder={work_folder!r} is of type {type(work_folder).__name__}. Pass a path or a URL.")
     location = os.fspath(work_folder)
     # Otherwise "s3://" and "s3://my bucket" would be paths in a local folder "s3:".
     is_half_url = isinstance(location, str) and "://" in location and not is_url(location.rstrip("/"))

@@ -562,8 +562,8 @@ class AdamW(torch.optim.Optimizer):
     ) -> None:
         if lr < 0 or eps < 0 or weight_decay < 0 or not all(0 <= beta < 1 for beta in betas):
             raise OptionError(
-                f"lr={lr}, betas={betas}, eps={eps}, weight_decay={weight_decay} are out of range. Pass betas with "
-                f"0 <= beta < 1, and the others >= 0."
+                f"lr, eps and weight_decay must be >= 0, and betas must be >= 0 and < 1, got lr={lr}, eps={eps}, "
+                f"weight_decay={weight_decay}, betas={betas}."
             )
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
@@ -725,7 +725,9 @@ def _read_safetensors(data: bytes, name: str) -> tuple[dict[str, Tensor], dict[s
         tensors = load(data)
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     except (SafetensorError, ValueError) as error:
-        raise CheckpointError(f"{name} is not a checkpoint, or is damaged: {error}.") from None
+        raise CheckpointError(
+            f"{name} is not a checkpoint, or is damaged: {error}. Pass a file written by save_checkpoint."
+        ) from None
     metadata = header.get("__metadata__", {})
     if metadata.get("format") != CHECKPOINT_FORMAT:
         raise CheckpointError(f"{name} is not a checkpoint of save_checkpoint. Pass a file written by save_checkpoint.")

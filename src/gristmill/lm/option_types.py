@@ -49,17 +49,17 @@ class Rule:
 
 def _check_count(name: str, value: Any) -> None:
     if check_whole_number(name, value) < 1:
-        raise OptionError(f"{name}={value} is too small. Pass {name} >= 1.")
+        raise OptionError(f"{name} must be >= 1, got {value}.")
 
 
 def _check_count_or_none(name: str, value: Any) -> None:
     if check_whole_number(name, value) < 0:
-        raise OptionError(f"{name}={value} is negative. Pass {name} >= 0.")
+        raise OptionError(f"{name} must be >= 0, got {value}.")
 
 
 def _check_number(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise OptionError(f"{name}={value!r} is a {type(value).__name__}. Pass a number.")
+        raise OptionError(f"{name}={value!r} is of type {type(value).__name__}. Pass a number.")
 
 
 def _check_positive(name: str, value: Any) -> None:
@@ -83,7 +83,7 @@ def _check_fraction(name: str, value: Any) -> None:
 def _check_share(name: str, value: Any) -> None:
     _check_number(name, value)
     if not 0 <= value < 1:
-        raise OptionError(f"{name} must be at least 0 and less than 1, got {value!r}.")
+        raise OptionError(f"{name} must be >= 0 and < 1, got {value!r}.")
 
 
 def _check_steps(name: str, value: Any) -> None:
@@ -144,12 +144,12 @@ def _check_for(hint: Any) -> Callable[[str, Any], None]:
         if rules:
             _check_rule(rules[0], name, value, words)
         elif words:
-            raise OptionError(f"{name}={value!r} is not known. Pass one of {', '.join(map(repr, words))}.")
+            raise OptionError(f"{name}={value!r} is not valid. Pass one of {', '.join(map(repr, words))}.")
         elif bool in plain:
             if not isinstance(value, bool):
-                raise OptionError(f"{name}={value!r} is a {type(value).__name__}. Pass true or false.")
+                raise OptionError(f"{name}={value!r} is of type {type(value).__name__}. Pass true or false.")
         elif plain == [str] and not isinstance(value, str):
-            raise OptionError(f"{name}={value!r} is a {type(value).__name__}. Pass text.")
+            raise OptionError(f"{name}={value!r} is of type {type(value).__name__}. Pass text.")
         elif int in plain or float in plain:
             check_whole_number(name, value) if float not in plain else _check_number(name, value)
 
@@ -160,8 +160,10 @@ def _check_rule(rule: Rule, name: str, value: Any, words: tuple[str, ...]) -> No
     try:
         rule.check(name, value)
     except OptionError as error:
-        other = f", or {' or '.join(map(repr, words))}." if words else "."
-        raise OptionError(f"{str(error).removesuffix('.')}{other}") from None
+        if not words:
+            raise
+        allowed, got, value_shown = str(error).removesuffix(".").partition(", got ")
+        raise OptionError(f"{allowed}, or {' or '.join(map(repr, words))}{got}{value_shown}.") from None
 
 
 def _members(hint: Any) -> tuple[Any, ...]:

@@ -40,7 +40,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
                 f"starting with a letter."
             )
         if not callable(function):
-            raise OptionError(f"{self._kind} {name!r} is a {type(function).__name__}. Pass a function.")
+            raise OptionError(f"{self._kind} {name!r} is of type {type(function).__name__}. Pass a function.")
         if name in self._entries and not overwrite and self[name] is not function:
             raise OptionError(
                 f"{self._kind} {name!r} already exists. Choose another name, or pass overwrite=True to replace it."
@@ -51,7 +51,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
         """Raise `OptionError` for an unknown name, which was passed as `argument`."""
         if name not in self._entries:
             raise OptionError(
-                f"{argument}={name!r} is not known. Pass one of {', '.join(map(repr, self._entries))}, or add your own "
+                f"{argument}={name!r} is not valid. Pass one of {', '.join(map(repr, self._entries))}, or add your own "
                 f"with register_{self._kind}."
             )
 

@@ -96,7 +96,7 @@ def find_ids(pairs: Iterable[Sequence[bytes]]) -> MergeIds:
     [[97, 98], [256, 99]]
     """
     if isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
-        raise TypeError(f"merges is a {type(pairs).__name__}. Pass pairs of bytes, or an (n, 2) array of ids.")
+        raise TypeError(f"merges is of type {type(pairs).__name__}. Pass pairs of bytes, or an (n, 2) array of ids.")
     id_of = {bytes([byte]): byte for byte in range(NUM_BYTE_TOKENS)}
     rows: list[tuple[int, int]] = []
     for i, pair in enumerate(pairs):
@@ -106,7 +106,7 @@ def find_ids(pairs: Iterable[Sequence[bytes]]) -> MergeIds:
         for part in (left, right):
             if not isinstance(part, bytes):
                 raise TokenizerFormatError(
-                    f"merge {i} joins {part!r:.80}, which is a {type(part).__name__}. Pass pairs of bytes, or an "
+                    f"merge {i} joins {part!r:.80}, which is of type {type(part).__name__}. Pass pairs of bytes, or an "
                     f"(n, 2) array of ids."
                 )
             if part not in id_of:

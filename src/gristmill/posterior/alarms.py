@@ -86,7 +86,7 @@ class Alarms:
     def _changed(self, kind: str, metrics: PosteriorMetrics) -> AlarmChange:
         _, tell, tell_cleared = KINDS[kind]
         if self._switches[kind].active:
-            message = f"{tell(metrics)} What helps, best first: {what_helps(kind, metrics, self._advice)}"
+            message = f"{tell(metrics)} Try, in this order: {what_helps(kind, metrics, self._advice)}"
             self._active[kind] = alarm = Alarm(kind, metrics.step, message)
             return AlarmChange(kind, "raised", metrics.step, alarm.message)
         del self._active[kind]

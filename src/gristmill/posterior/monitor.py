@@ -357,7 +357,8 @@ class PosteriorMetricsMonitor:
         """
         if missing := {"window", "alarms", "step"} - numbers.keys():
             raise CheckpointError(
-                f"the state of the posterior monitor lacks {', '.join(sorted(missing))}: the checkpoint is damaged."
+                f"the state of the posterior monitor lacks {', '.join(sorted(missing))}: the checkpoint is damaged. "
+                f"Use another checkpoint."
             )
         self._window.load(tensors, numbers["window"])
         self._alarms.load(numbers["alarms"])

@@ -113,14 +113,17 @@ class Window:
         rows_NC = tensors.get("rows")
         expected = sum(number for _, number in counts)
         if (rows_NC is None) != (not counts):
-            raise CheckpointError("the state of the posterior monitor is incomplete: rows or their steps are missing.")
+            raise CheckpointError(
+                "the state of the posterior monitor is incomplete: rows or their steps are missing. "
+                "Use another checkpoint."
+            )
         self._buffer_MC, self._end, self._counts, self._num_counted = None, 0, deque(), 0
         if rows_NC is None:
             return
         if rows_NC.ndim != 2 or rows_NC.shape[1] % 3 != 1 or not 0 < len(rows_NC) <= expected:
             raise CheckpointError(
                 f"the state of the posterior monitor is invalid: rows of shape {tuple(rows_NC.shape)} for "
-                f"{expected:,} posteriors."
+                f"{expected:,} posteriors. Use another checkpoint."
             )
         kept_NC = rows_NC[-self._capacity :]
         self._buffer_MC = torch.zeros(self._capacity, rows_NC.shape[1], device=rows_NC.device, dtype=torch.float32)

@@ -157,14 +157,14 @@ def resolve_pattern(pattern: str) -> Pattern:
     'gpt2'
     """
     if not isinstance(pattern, str):
-        raise PatternError(f"pattern={pattern!r} is a {type(pattern).__name__}. Pass a str: {_choices()}.")
+        raise PatternError(f"pattern={pattern!r} is of type {type(pattern).__name__}. Pass a str: {_choices()}.")
     name = ALIASES.get(pattern, pattern)
     name = _BY_REGEX.get(name, name)
     if name in NATIVE_PATTERNS:
         return Pattern(NATIVE_PATTERNS[name], name)
     if _NAME.fullmatch(pattern):
         raise PatternError(
-            f"pattern={pattern!r} is not known.{nearest(pattern, pattern_names())} Pass {_choices()}. "
+            f"pattern={pattern!r} is not valid.{nearest(pattern, pattern_names())} Pass {_choices()}. "
             f"(To use these letters as a regular expression, pass {'(?:' + pattern + ')'!r}.)"
         )
     for expression in stages(pattern):

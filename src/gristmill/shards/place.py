@@ -18,7 +18,9 @@ def check_place(out: Path) -> None:
         status = os.lstat(out)
     except FileNotFoundError:
         if not out.parent.is_dir():
-            raise FileNotFoundError(errno.ENOENT, "No such folder to write to", str(out.parent)) from None
+            raise FileNotFoundError(
+                errno.ENOENT, "The parent of the output folder does not exist. Create it first", str(out.parent)
+            ) from None
         if not os.access(out.parent, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, "No permission to write in this folder", str(out.parent)) from None
         return

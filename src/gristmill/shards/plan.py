@@ -168,7 +168,9 @@ def _check_column(layout: Layout, column: Any) -> tuple[Layout, str | None]:
     if column is None:
         return layout, None
     if not isinstance(column, str):
-        raise OptionError(f"tokens_column={column!r} is a {type(column).__name__}. Pass a str such as 'input_ids'.")
+        raise OptionError(
+            f"tokens_column={column!r} is of type {type(column).__name__}. Pass a str such as 'input_ids'."
+        )
     if not column or not column.isprintable():
         raise OptionError(f"tokens_column={column!r} is not a valid column name. Pass a name such as 'input_ids'.")
     return layout.with_tokens_column(column), None if column == COLUMN else column
@@ -176,7 +178,7 @@ def _check_column(layout: Layout, column: Any) -> tuple[Layout, str | None]:
 
 def _check_fraction(fraction: Any) -> float:
     if isinstance(fraction, bool) or not isinstance(fraction, int | float | np.floating):
-        raise OptionError(f"val_fraction={fraction!r} is a {type(fraction).__name__}. Pass a number.")
+        raise OptionError(f"val_fraction={fraction!r} is of type {type(fraction).__name__}. Pass a number.")
     if not 0 <= fraction < 1:
         raise OptionError(f"val_fraction must be >= 0 and < 1, got {fraction}. Pass 0 for no validation split.")
     return float(fraction)
@@ -191,7 +193,7 @@ def _check_width(dtype: DTypeLike | None, layout: Layout, vocab_size: int) -> np
         raise OptionError(f"dtype={kind} is not supported for token files. Pass 'uint16' or 'uint32', or leave it out.")
     if kind != natural and not layout.any_width:
         raise OptionError(
-            f"dtype={kind} does not apply: {layout.name} files with this vocabulary are {natural}. Leave it out."
+            f"dtype={kind} does not apply: with this vocabulary, {layout.name} files are {natural}. Leave it out."
         )
     return kind.newbyteorder("<")
 

@@ -240,7 +240,7 @@ def _explain(message: str, content: Any, kind: Any) -> str:
         name = f"{where}{'.' * bool(where)}{key[1]}" if key[1].isidentifier() else f"{key[1][:80]!r} in {where or 'it'}"
         if what.startswith("Object missing"):
             return f"the key {name} is missing."
-        return f"the key {name} is not known; the keys are {', '.join(get_type_hints(_plain(kind)))}."
+        return f"the key {name} is unknown; the keys are {', '.join(get_type_hints(_plain(kind)))}."
     return f"{where or 'it'} is {json.dumps(value)[:80]}; it must be {_expected(kind)}."
 
 

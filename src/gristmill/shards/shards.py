@@ -121,8 +121,8 @@ class Shards:
 
     def _unknown(self, what: str, remedy: str = "") -> ShardsFormatError:
         return ShardsFormatError(
-            f"{self._name}: another program made these {self._manifest.layout} files, and they come without {what}."
-            f"{remedy}"
+            f"{self._name}: these {self._manifest.layout} files were written by another program and do not include "
+            f"{what}.{remedy}"
         )
 
     @property
@@ -371,7 +371,7 @@ def _given_tokenizer(
     given = as_tokenizer(tokenizer)
     if manifest.tokenizer_fingerprint not in ("", given.fingerprint):
         raise OptionError(
-            f"tokenizer= did not make {name}: its fingerprint is {given.fingerprint[:12]}…, but the "
+            f"tokenizer= is not the tokenizer that made {name}: its fingerprint is {given.fingerprint[:12]}…, but the "
             f"manifest records {manifest.tokenizer_fingerprint[:12]}…. Leave it out: the folder contains a tokenizer."
         )
     return given
@@ -379,7 +379,7 @@ def _given_tokenizer(
 
 def _find_split(manifest: Manifest, split: str, name: str) -> Split:
     if not isinstance(split, str):
-        raise TypeError(f"split={split!r} is a {type(split).__name__}. Pass a str such as 'train'.")
+        raise TypeError(f"split={split!r} is of type {type(split).__name__}. Pass a str such as 'train'.")
     if split not in manifest.splits:
         there = ", ".join(map(repr, manifest.splits)) or "none"
         hint = " Encode with val_fraction to create one." if split == "val" and manifest.tokenizer_fingerprint else ""

@@ -65,7 +65,7 @@ class Report:
 
     def __repr__(self) -> str:
         number = len(self.problems)
-        found = f"{number:,} problem{'s' * (number != 1)}" if number else "all sound"
+        found = f"{number:,} problem{'s' * (number != 1)}" if number else "no problems found"
         lines = [f"<Report: {str(self.folder)!r}, {found}; {self._checked()}>"]
         lines += [f"  {shown(str(problem))}" for problem in self.problems[:NUM_SHOWN]]
         if number > NUM_SHOWN:

@@ -33,7 +33,7 @@ def read_pretrained(name: str | os.PathLike[str], *, revision: str | None = None
     path = checked_path(name, "name")
     if not isinstance(revision, str | None):
         raise OptionError(
-            f"revision={revision!r} is a {type(revision).__name__}. Pass the name of a branch, tag or commit."
+            f"revision={revision!r} is of type {type(revision).__name__}. Pass the name of a branch, tag or commit."
         )
     if path.exists():
         if revision is not None:

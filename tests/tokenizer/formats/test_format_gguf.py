@@ -133,7 +133,7 @@ def test_the_format_is_not_offered_for_reading(tmp_path):
 
 
 def test_the_name_of_the_pattern_is_a_str(tmp_path):
-    with pytest.raises(gm.OptionError, match=r"pre=3 is a int\. Pass the name of a pattern"):
+    with pytest.raises(gm.OptionError, match=r"pre=3 is of type int\. Pass the name of a pattern"):
         trained().export(tmp_path / "t.gguf", format="gguf", pre=3)
     with pytest.raises(gm.OptionError, match=r"pre='' is empty\. Pass the name of a pattern in llama\.cpp"):
         trained().export(tmp_path / "t.gguf", format="gguf", pre="")

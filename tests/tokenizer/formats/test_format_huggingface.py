@@ -145,7 +145,7 @@ def test_a_name_that_ends_in_json_is_one_file_and_a_bare_tokenizer_json_is_a_war
 def test_roles_must_be_special_tokens(tmp_path):
     with pytest.raises(gm.OptionError, match="pad_token='<pad>' is not a special token of this tokenizer"):
         trained().export(tmp_path / "model", format="huggingface", pad_token="<pad>")
-    with pytest.raises(gm.OptionError, match=r"model_max_length=1\.5 is a float"):
+    with pytest.raises(gm.OptionError, match=r"model_max_length=1\.5 is of type float"):
         trained().export(tmp_path / "model", format="huggingface", model_max_length=1.5)
     assert not list(tmp_path.iterdir())
 

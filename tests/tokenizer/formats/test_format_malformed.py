@@ -323,7 +323,7 @@ def test_a_gigabyte_is_refused_unread(format, tmp_path):
     (tmp_path / "merges.txt").write_text("a b\n")
     with (tmp_path / "vocab.json").open("wb") as file:
         file.truncate(1 << 30)  # a sparse file, which takes no disk space
-    with pytest.raises(gm.TokenizerFormatError, match="1,073,741,824 bytes; a tokenizer may have at most 134,217,728"):
+    with pytest.raises(gm.TokenizerFormatError, match="1,073,741,824 bytes, but a tokenizer can have at most 134"):
         read_tokenizer(tmp_path / "vocab.json", format, pattern="gpt2")
 
 
@@ -381,7 +381,7 @@ def test_a_missing_file_is_file_not_found(format, tmp_path):
 
 
 def test_given_specials_are_checked_before_the_file_is_read(tmp_path):
-    with pytest.raises(gm.SpecialTokenError, match="is one str"):
+    with pytest.raises(gm.SpecialTokenError, match="is a str"):
         read_tokenizer(tmp_path / "missing", special_tokens="<s>")
-    with pytest.raises(gm.PatternError, match="'gpt5' is not known"):
+    with pytest.raises(gm.PatternError, match="'gpt5' is not valid"):
         read_tokenizer(tmp_path / "missing", pattern="gpt5")

@@ -75,8 +75,8 @@ def _paths(data: TrainSources) -> list[str | os.PathLike[str]]:
     for each in given:
         if isinstance(each, Shards) or not isinstance(each, str | os.PathLike):
             raise TypeError(
-                f"data is a {type(each).__name__}, but conversations=True reads JSON lines. Pass their path, or a list "
-                f"of paths."
+                f"data is of type {type(each).__name__}, but conversations=True reads JSON lines. Pass their path, or "
+                f"a list of paths."
             )
         check_is_no_run(each)
         if is_shards(each):

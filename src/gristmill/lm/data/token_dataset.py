@@ -256,7 +256,7 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
         check_within("rank", rank, world_size, "world_size")
         check_within("micro_step", micro_step, num_micro_steps, "num_micro_steps")
         if step < 0:
-            raise OptionError(f"step={step} is negative. Steps are counted from 0.")
+            raise OptionError(f"step must be >= 0, got {step}.")
         stride = world_size * self.batch_size
         first = (step * num_micro_steps + micro_step) * stride + rank * self.batch_size
         if self._on_device is not None:
@@ -335,7 +335,7 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
                 document_ids).
 
         Raises:
-            OptionError: `form` is not known.
+            OptionError: `form` is not valid.
         """
         from gristmill.lm.data.torch_datasets import WindowMap
 
@@ -539,7 +539,7 @@ def _source(shards: Shards | NDArray[Any], document_mask: bool) -> TokenSource:
         return TokenFiles(shards.tokens)
     if not isinstance(shards, np.ndarray):
         raise TypeError(
-            f"shards is a {type(shards).__name__}. Pass gristmill.Shards(folder), or an array of ids such as "
+            f"shards is of type {type(shards).__name__}. Pass gristmill.Shards(folder), or an array of ids such as "
             f"np.memmap('train.bin', np.uint16)."
         )
     if document_mask:
@@ -575,21 +575,21 @@ def check_positive(name: str, value: Any) -> int:
     """Return `value` if it is a whole number of at least 1."""
     number = check_whole_number(name, value)
     if number < 1:
-        raise OptionError(f"{name}={number} is too small. Pass {name} >= 1.")
+        raise OptionError(f"{name} must be >= 1, got {number}.")
     return number
 
 
 def check_within(name: str, value: int, count: int, count_name: str) -> None:
     """Raise `OptionError` unless 0 <= value < count."""
     if not 0 <= value < count:
-        raise OptionError(f"{name}={value} is out of range for {count_name}={count}. Pass 0 <= {name} < {count_name}.")
+        raise OptionError(f"{name} must be >= 0 and < {count_name}={count}, got {value}.")
 
 
 def check_seed(seed: Any) -> int:
     """Return `seed` if it is a whole number from 0 to 2**64 - 1."""
     number = check_whole_number("seed", seed)
     if not 0 <= number < 2**64:
-        raise OptionError(f"seed={number} is out of range. Pass 0 <= seed < 2**64.")
+        raise OptionError(f"seed must be >= 0 and < 2**64, got {number}.")
     return number
 
 
@@ -597,5 +597,5 @@ def _check_keep(keep: Any) -> bool | Literal["auto"]:
     if keep == "auto":
         return "auto"
     if not isinstance(keep, bool):
-        raise OptionError(f"keep_on_device={keep!r} is not known. Pass 'auto', True or False.")
+        raise OptionError(f"keep_on_device={keep!r} is not valid. Pass 'auto', True or False.")
     return keep

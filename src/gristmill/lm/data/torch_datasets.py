@@ -50,7 +50,7 @@ class WindowStream(IterableDataset[Any]):
         """See `TokenDataset.to_iterable_dataset`."""
         check_within("rank", rank, check_positive("world_size", world_size), "world_size")
         if check_whole_number("skip", skip) < 0:
-            raise OptionError(f"skip={skip} is negative. Pass the number of windows to skip, or 0.")
+            raise OptionError(f"skip must be >= 0, got {skip}.")
         self._dataset, self._form = dataset, _checked_form(form)
         self._num_epochs = None if num_epochs is None else check_positive("num_epochs", num_epochs)
         self._rank, self._world_size, self._skip = rank, world_size, skip
@@ -66,7 +66,7 @@ class WindowStream(IterableDataset[Any]):
         The Hugging Face Trainer and Accelerate call it before each epoch.
         """
         if check_whole_number("epoch", epoch) < 0:
-            raise OptionError(f"epoch={epoch} is negative. Epochs are counted from 0.")
+            raise OptionError(f"epoch must be >= 0, got {epoch}.")
         self._epoch.fill_(epoch)
 
     def __len__(self) -> int:
@@ -126,6 +126,6 @@ class WindowStream(IterableDataset[Any]):
 
 def _checked_form(form: Any) -> Form:
     if form not in FORMS:
-        raise OptionError(f"form={form!r} is not known. Pass one of {', '.join(map(repr, FORMS))}.")
+        raise OptionError(f"form={form!r} is not valid. Pass one of {', '.join(map(repr, FORMS))}.")
     checked: Form = form
     return checked

@@ -92,8 +92,8 @@ def check_data(data: Any) -> None:
     """Raise `TypeError` for values that are neither a path nor shards, such as texts or a table."""
     if not isinstance(data, str | os.PathLike | Shards):
         raise TypeError(
-            f"data is a {type(data).__name__}. Pass the path of a folder of token shards, or gm.Shards. To make shards "
-            f"from texts or a table, call encode_corpus()."
+            f"data is of type {type(data).__name__}. Pass the path of a folder of token shards, or gm.Shards. To make "
+            f"shards from texts or a table, call encode_corpus()."
         )
 
 

@@ -398,7 +398,7 @@ class _Rows:
         seed: int | None,
     ) -> None:
         if check_whole_number("max_tokens", max_tokens) < 0:
-            raise OptionError(f"max_tokens={max_tokens} is negative. Pass max_tokens >= 0.")
+            raise OptionError(f"max_tokens must be >= 0, got {max_tokens}.")
         self._prompts = [_check_prompt(ids, model.config.required_vocab_size) for ids in prompts]
         longest = max(map(len, self._prompts))
         _warn_of_long_prompt(longest, model.config.sequence_length)

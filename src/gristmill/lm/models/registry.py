@@ -194,7 +194,7 @@ def find_model(name: str) -> ModelEntry:
     """Return the entry of a model; the `OptionError` for an unknown name lists the known names."""
     if name not in _entries:
         raise OptionError(
-            f"model={name!r} is not known.{nearest(str(name), _entries)} Pass one of {', '.join(map(repr, _entries))}. "
+            f"model={name!r} is not valid.{nearest(str(name), _entries)} Pass one of {', '.join(map(repr, _entries))}. "
             f"To use your own model, import the file that registers it: plugin='my_model.py'."
         )
     return _entries[name]

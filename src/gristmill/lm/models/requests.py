@@ -44,7 +44,7 @@ class TextRequest:
         for name, least in (("num_texts", 1), ("max_tokens", 0), ("batch_size", 1)):
             value = getattr(self, name)
             if value is not None and check_whole_number(name, value) < least:
-                raise OptionError(f"{name}={value} is too small. Pass {name} >= {least}.")
+                raise OptionError(f"{name} must be >= {least}, got {value}.")
         if self.prompt and self.prompts:
             raise OptionError("prompt and prompts exclude each other. Pass one of them.")
 

@@ -149,15 +149,13 @@ def check_sampling(temperature: float, top_k: int | None, top_p: float | None) -
     """Raise `OptionError` for sampling options that are out of range."""
     for name, value in (("temperature", temperature), ("top_p", top_p)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Real)):
-            raise OptionError(f"{name}={value!r} is a {type(value).__name__}. Pass a number.")
+            raise OptionError(f"{name}={value!r} is of type {type(value).__name__}. Pass a number.")
     if not 0 <= temperature < math.inf:
-        raise OptionError(
-            f"temperature={temperature} is out of range. Pass temperature >= 0; 0 picks the most likely token."
-        )
+        raise OptionError(f"temperature must be >= 0, got {temperature}. Pass 0 to pick the most likely token.")
     if top_k is not None and check_whole_number("top_k", top_k) < 1:
-        raise OptionError(f"top_k={top_k} leaves no token to choose from. Pass top_k >= 1, or leave it out.")
+        raise OptionError(f"top_k must be >= 1, got {top_k}. Leave it out to choose from all tokens.")
     if top_p is not None and not 0 < top_p <= 1:
-        raise OptionError(f"top_p={top_p} is out of range. Pass 0 < top_p <= 1, or leave it out.")
+        raise OptionError(f"top_p must be > 0 and <= 1, got {top_p}. Leave it out to choose from all tokens.")
 
 
 def new_dice(seed: int | None) -> torch.Generator:
@@ -167,7 +165,5 @@ def new_dice(seed: int | None) -> torch.Generator:
         dice.seed()
         return dice
     if not 0 <= check_whole_number("seed", seed) < 2**63:
-        raise OptionError(
-            f"seed={seed} is out of range. Pass 0 <= seed < 2**63, or leave it out for a different text each time."
-        )
+        raise OptionError(f"seed must be >= 0 and < 2**63, got {seed}. Leave it out for a different text each time.")
     return dice.manual_seed(seed)

@@ -18,7 +18,7 @@ def check_stop(stop: str | Sequence[str] | None) -> tuple[str, ...]:
     strings = () if stop is None else tuple(stop) if isinstance(stop, list | tuple) else (stop,)
     for string in strings:
         if not isinstance(string, str):
-            raise OptionError(f"stop={string!r} is a {type(string).__name__}. Pass a str, or a list of them.")
+            raise OptionError(f"stop={string!r} is of type {type(string).__name__}. Pass a str or a list of str.")
         if not string:
             raise OptionError(
                 "stop='' is empty and would end every text. Pass at least one character, or leave it out."

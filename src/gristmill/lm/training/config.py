@@ -176,7 +176,7 @@ class TrainConfig:
         OPTIMIZERS.check(self.optimizer, "optimizer")
         SCHEDULES.check(self.schedule, "schedule")
         if check_whole_number("seed", self.seed) < 0:
-            raise OptionError(f"seed={self.seed} is negative. Pass seed >= 0.")
+            raise OptionError(f"seed must be >= 0, got {self.seed}.")
         self._check_length()
 
     def _check_length(self) -> None:
@@ -474,7 +474,7 @@ def load_config(run: Path) -> TrainConfig:
     try:
         return config_of_run(content, source=str(path))
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise CheckpointError(f"{path}: damaged: {error}") from None
+        raise CheckpointError(f"{path}: damaged: {str(error).rstrip('.')}. Restore the original file.") from None
 
 
 def _check_registered(options: Any, path: Path) -> None:
@@ -484,7 +484,7 @@ def _check_registered(options: Any, path: Path) -> None:
         name = options.get(option) if isinstance(options, dict) else None
         if isinstance(name, str) and name not in known:
             raise CheckpointError(
-                f"{path}: {option}={name!r} is not known. Registered are {', '.join(map(repr, known))}. "
+                f"{path}: {option}={name!r} is not registered. Registered: {', '.join(map(repr, known))}. "
                 f"Import the file that registers it first: plugin='my_model.py'."
             )
 

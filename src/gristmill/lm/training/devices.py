@@ -93,12 +93,13 @@ def check_devices(config: TrainConfig) -> str:
     kind = next(name for name in there if there[name]) if config.device == "auto" else config.device
     if not there[kind]:
         raise OptionError(
-            f"device={kind!r}: torch finds no such device. Pass device='cpu', or install a torch build for it."
+            f"device={kind!r} is not available to torch on this machine. Pass device='cpu', or install a torch build "
+            f"for it."
         )
     is_launched = find_world() is not None
     if config.devices > there[kind] and is_launched and kind != "cpu":  # processes may share cores, but not GPUs
         raise OptionError(
-            f"{config.devices} processes were started on this machine, but this process finds {there[kind]} of kind "
+            f"{config.devices} processes were started on this machine, but torch finds {there[kind]} of kind "
             f"{kind!r}. Every process must see the devices of all processes. With Slurm, pass "
             f"--gpus-per-node={config.devices} and neither --gpus-per-task nor --gpu-bind."
         )

@@ -174,7 +174,7 @@ def _new_display(progress: Any, standing: Standing, *, compiles: bool) -> Displa
     if progress == "jsonl":
         return _Calls(lambda record: _write(json_line(record).decode()))
     if progress not in ("auto", "bar"):
-        raise OptionError(f"progress={progress!r} is not known. Pass 'auto', 'bar', 'jsonl', a callable, or None.")
+        raise OptionError(f"progress={progress!r} is not valid. Pass 'auto', 'bar', 'jsonl', a callable, or None.")
     _starting_line.clear()
     if progress != "bar" and not _in_notebook() and not _on_terminal():
         return _Lines(standing, compiles=compiles)

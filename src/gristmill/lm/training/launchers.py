@@ -34,7 +34,7 @@ class World:
     num_nodes: int
 
     def __str__(self) -> str:
-        return f"{self.size} process{'es' * (self.size > 1)} by {self.launcher}"
+        return f"{self.size} process{'es' * (self.size > 1)} started by {self.launcher}"
 
 
 def find_world(environment: Mapping[str, str] = os.environ) -> World | None:

@@ -257,7 +257,8 @@ class Optimizers:
         keys = _KEYS.get(type(self._owners[id(self._parameters[name])]), ())
         if state and (missing := [key for key in keys if key not in state]):
             raise CheckpointError(
-                f"the checkpoint has no {f'{name}.{missing[0]}'!r}. Its optimizer state is incomplete."
+                f"the checkpoint has no {f'{name}.{missing[0]}'!r}: its optimizer state is incomplete. Resume from "
+                f"another checkpoint, or start a new run with init_from, which needs only the weights."
             )
 
     def _check_savable(self, key: Any, value: Any) -> None:
@@ -376,12 +377,12 @@ def _can_be_fused(parameters: Sequence[Tensor]) -> bool:
 
 def _check(fused: Any, positive: Mapping[str, float], weight_decay: float, betas: tuple[float, ...]) -> None:
     if not (isinstance(fused, bool) or fused == "auto"):
-        raise OptionError(f"fused={fused!r} is not known. Pass 'auto', True or False.")
+        raise OptionError(f"fused={fused!r} is not valid. Pass 'auto', True or False.")
     for argument, value in positive.items():
         if not 0 < value < float("inf"):
-            raise OptionError(f"{argument}={value} is out of range. Pass {argument} > 0.")
+            raise OptionError(f"{argument} must be > 0, got {value}.")
     if not 0 <= weight_decay < float("inf"):
-        raise OptionError(f"weight_decay={weight_decay} is out of range. Pass weight_decay >= 0.")
+        raise OptionError(f"weight_decay must be >= 0, got {weight_decay}.")
     for beta in betas:
         if not 0 <= beta < 1:
-            raise OptionError(f"a beta or momentum of {beta} is out of range. Pass a value >= 0 and < 1.")
+            raise OptionError(f"betas and momentum must be >= 0 and < 1, got {beta}.")

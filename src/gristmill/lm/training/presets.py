@@ -38,7 +38,7 @@ def preset_options(preset: str | None, given: Mapping[str, Any]) -> dict[str, An
     """Return the options of the preset, with the model in `given` if there is one; raise if it does not fit."""
     presets = all_presets()
     if preset is not None and preset not in presets:
-        raise OptionError(f"preset={preset!r} is not known. Pass one of {', '.join(map(repr, presets))}.")
+        raise OptionError(f"preset={preset!r} is not valid. Pass one of {', '.join(map(repr, presets))}.")
     if preset is None:
         return {}
     options = presets[preset]

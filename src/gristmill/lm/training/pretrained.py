@@ -55,7 +55,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
     data = read_small_file(path, what="a config", max_bytes=MAX_CONFIG_BYTES, error=CheckpointError)
     content = parse_json(data, source=path, error=CheckpointError)
     if not isinstance(content, dict):
-        raise CheckpointError(f"{path}: contains a {type(content).__name__}, but a config is a JSON object.")
+        raise CheckpointError(
+            f"{path}: contains a {type(content).__name__}, but a config is a JSON object. Copy it again."
+        )
     return content
 
 
@@ -120,7 +122,7 @@ def _slices(folder: Path) -> Iterator[tuple[Path, str, Any]]:
                         )
                     yield path, name, found
         except SafetensorError as error:
-            raise CheckpointError(f"{path}: damaged, or not a safetensors file: {error}") from None
+            raise CheckpointError(f"{path}: damaged, or not a safetensors file: {error}. Copy it again.") from None
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -133,7 +135,7 @@ def _weight_files(folder: Path) -> list[Path]:
         raise CheckpointError(_why_no_weights(folder))
     for name in names:
         if not (folder / name).is_file():
-            raise CheckpointError(f"{folder / name}: missing, or not a file. The folder is incomplete.")
+            raise CheckpointError(f"{folder / name}: missing, or not a file. The folder is incomplete: copy it again.")
     return [folder / name for name in names]
 
 
@@ -142,11 +144,13 @@ def _names_in_index(path: Path) -> list[str]:
     content = parse_json(data, source=path, error=CheckpointError)
     places = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(places, dict) or not places:
-        raise CheckpointError(f"{path}: damaged: it has no weight_map.")
+        raise CheckpointError(f"{path}: damaged: it has no weight_map. Copy it again.")
     names = sorted({str(name) for name in places.values()})
     for name in names:
         if Path(name).name != name or "\\" in name or not name.endswith(".safetensors"):
-            raise CheckpointError(f"{path}: names {name!r:.100}, which is not a safetensors file in this folder.")
+            raise CheckpointError(
+                f"{path}: names {name!r:.100}, which is not a safetensors file in this folder. Copy the folder again."
+            )
     return names
 
 

@@ -50,9 +50,9 @@ def check_folder(
     is_locked: this process already holds the lock of the folder.
     """
     if resume not in ("never", "auto"):
-        raise OptionError(f"resume={resume!r} is not known. Pass 'auto' to resume an existing run, or 'never'.")
+        raise OptionError(f"resume={resume!r} is not valid. Pass 'auto' to resume an existing run, or 'never'.")
     if not isinstance(overwrite, bool):
-        raise OptionError(f"overwrite={overwrite!r} is a {type(overwrite).__name__}. Pass True or False.")
+        raise OptionError(f"overwrite={overwrite!r} is of type {type(overwrite).__name__}. Pass True or False.")
     if resume == "auto" and overwrite:
         raise OptionError(
             "resume and overwrite exclude each other: resume continues the existing run, overwrite replaces it. Pass "

@@ -35,7 +35,7 @@ def locked(run: Path, *, world: str = "") -> Iterator[bool]:
     Yields whether the lock is exclusive: some network file systems have no locks. Raises `BlockingIOError`, which names
     the holder, if another process has the lock. Removes the folder at the end if it was created here and is empty.
 
-    world: description of the processes that the lock is held for, such as "8 processes by torchrun".
+    world: description of the processes that the lock is held for, such as "8 processes started by torchrun".
     """
     is_new = not run.exists()
     descriptor, is_exclusive = _open_and_lock(run)

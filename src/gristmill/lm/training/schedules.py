@@ -87,11 +87,11 @@ def _between(final_fraction: float, remaining: float) -> float:
 def check_schedule(warmup_steps: int | float, total_steps: int) -> None:
     """Raise `OptionError` if the warm-up is longer than the run. A float is a fraction of the run and always fits."""
     if total_steps < 1:
-        raise OptionError(f"total_steps={total_steps} is too small. Pass total_steps >= 1.")
+        raise OptionError(f"total_steps must be >= 1, got {total_steps}.")
     if isinstance(warmup_steps, float) and 0 <= warmup_steps <= 1:
         return
     if warmup_steps < 0:
-        raise OptionError(f"warmup_steps={warmup_steps} is negative. Pass warmup_steps >= 0.")
+        raise OptionError(f"warmup_steps must be >= 0, got {warmup_steps}.")
     if warmup_steps > total_steps:
         raise OptionError(
             f"warmup_steps={warmup_steps} is more than the {total_steps:,} steps of the run. Pass "
@@ -103,12 +103,12 @@ def _check(
     step: int, warmup_steps: int, total_steps: int, shape: str, final_fraction: float, decay_fraction: float
 ) -> None:
     if step < 0:
-        raise OptionError(f"step={step} is negative. Pass step >= 0.")
+        raise OptionError(f"step must be >= 0, got {step}.")
     check_schedule(warmup_steps, total_steps)
     SCHEDULES.check(shape, "shape")
     for name, fraction in (("final_fraction", final_fraction), ("decay_fraction", decay_fraction)):
         if not 0 <= fraction <= 1:
-            raise OptionError(f"{name}={fraction} is out of range. Pass 0 <= {name} <= 1.")
+            raise OptionError(f"{name} must be between 0 and 1, got {fraction}.")
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:

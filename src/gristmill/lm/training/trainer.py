@@ -199,8 +199,8 @@ def _asked_options(
     """
     if not (config is None or isinstance(config, TrainConfig | str | os.PathLike)):
         raise TypeError(
-            f"config is a {type(config).__name__}. Pass a gm.lm.TrainConfig or the path of a YAML file. Pass single "
-            f"options as keywords."
+            f"config is of type {type(config).__name__}. Pass a gm.lm.TrainConfig or the path of a YAML file. Pass "
+            f"single options as keywords."
         )
     in_preset, named = preset_options(preset, options), options.get("model")
     model = named.name if isinstance(named, ModelConfig) else named or in_preset.get("model", model)

@@ -19,7 +19,7 @@ def find_device(device: str | torch.device) -> torch.device:
     name = next(kind for kind in there if there[kind]) if device == "auto" else str(device)
     kind, _, number = name.partition(":")
     if kind not in there or not (number.isdecimal() or name == kind):
-        raise OptionError(f"device={name!r} is not known. Pass 'auto', 'cpu', 'cuda' or 'mps'.")
+        raise OptionError(f"device={name!r} is not valid. Pass 'auto', 'cpu', 'cuda' or 'mps'.")
     if not there[kind] or (kind == "cuda" and int(number or 0) >= torch.cuda.device_count()):
         raise OptionError(f"device={name!r} is not available to torch on this machine. Pass device='cpu'.")
     return torch.device(name)

@@ -214,6 +214,6 @@ def _check_tokenizer(run: Path, which: str, data: TrainingData) -> None:
 def _autocast(precision: str, device: torch.device) -> Any:
     dtypes = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16, "32": None}
     if precision not in dtypes:
-        raise OptionError(f"precision={precision!r} is not known. Pass one of 'bf16-mixed', '16-mixed', '32'.")
+        raise OptionError(f"precision={precision!r} is not valid. Pass one of 'bf16-mixed', '16-mixed', '32'.")
     dtype = dtypes[precision]
     return nullcontext() if dtype is None else torch.autocast(device.type, dtype=dtype)

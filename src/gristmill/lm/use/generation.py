@@ -151,7 +151,7 @@ def _check_prompts(prompt: str | list[str] | tuple[str, ...]) -> tuple[str, ...]
         raise OptionError("prompt=[] contains no prompt. Pass at least one; '' starts a new document.")
     for each in prompts:
         if not isinstance(each, str):
-            raise OptionError(f"prompt={each!r} is a {type(each).__name__}. Pass a str or a list of str.")
+            raise OptionError(f"prompt={each!r} is of type {type(each).__name__}. Pass a str or a list of str.")
     return prompts
 
 
@@ -220,7 +220,7 @@ def load_for_generation(
     """
     folder = Path(run)
     if precision not in get_args(PrecisionOfText):
-        raise OptionError(f"precision={precision!r} is not known. Pass 'auto', 'bf16' or '32'.")
+        raise OptionError(f"precision={precision!r} is not valid. Pass 'auto', 'bf16' or '32'.")
     given = None if tokenizer is None else as_tokenizer(tokenizer)
     model, fingerprint = load_of_run(folder, which=which, device=device)
     if model.config.vocab_size is None:

@@ -133,7 +133,7 @@ def write_tokenizer(
         raise TokenizerFormatError(f"{os.fspath(path)}: {error}") from None
     for target in contents:
         if not overwrite and os.path.lexists(target):
-            message = "Already exists; choose another name or pass overwrite=True"
+            message = "Already exists. Pass overwrite=True to replace it, or another name"
             raise FileExistsError(errno.EEXIST, message, str(target))
     with contextlib.ExitStack() as undo:
         for target, data in contents.items():
@@ -156,7 +156,7 @@ def _check_path(path: str | os.PathLike[str], *, may_be_folder: bool) -> None:
     if not name:
         raise OptionError("path='' is empty. Pass the name of the file or folder to write.")
     if not may_be_folder and (name.endswith((os.sep, os.altsep or os.sep)) or not Path(name).name):
-        raise IsADirectoryError(errno.EISDIR, "Is the name of a folder; pass the name of a file", name)
+        raise IsADirectoryError(errno.EISDIR, "Is the name of a folder. Pass the name of a file", name)
 
 
 def _checked(format: str, offered: Iterable[str]) -> str:

@@ -23,7 +23,7 @@ def checked_path(path: Any, argument: str) -> Path:
     """Return the path passed as `argument`, which need not exist. Raises for another type or an empty name."""
     if not isinstance(path, str | os.PathLike):
         raise TypeError(
-            f"{argument} is a {type(path).__name__}, not a path. Pass the path of a tokenizer. For an object of "
+            f"{argument} is of type {type(path).__name__}, not a path. Pass the path of a tokenizer. For an object of "
             f"another library, call Tokenizer.from_huggingface() or Tokenizer.from_tiktoken()."
         )
     if not os.fspath(path):

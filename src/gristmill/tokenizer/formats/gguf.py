@@ -100,7 +100,7 @@ def metadata(
     bos_token, eos_token: special tokens that begin and end a text. Default: `<|endoftext|>` if the tokenizer has it.
     """
     if not isinstance(pre, str | None):
-        raise OptionError(f"pre={pre!r} is a {type(pre).__name__}. Pass the name of a pattern in llama.cpp.")
+        raise OptionError(f"pre={pre!r} is of type {type(pre).__name__}. Pass the name of a pattern in llama.cpp.")
     if pre == "":
         raise OptionError("pre='' is empty. Pass the name of a pattern in llama.cpp, or leave pre= out.")
     vocabulary = parts.vocabulary

@@ -185,7 +185,7 @@ def _any_vocabulary(content: dict[str, Any]) -> Vocabulary:
 
 def _id_rows(rows: Any, form: str, length: int) -> list[list[int]]:
     if not isinstance(rows, list):
-        raise TokenizerFormatError(f'"merges" is a {type(rows).__name__} instead of a list.')
+        raise TokenizerFormatError(f'"merges" is of type {type(rows).__name__} instead of a list.')
     for i, row in enumerate(rows):
         # type(), not isinstance(), because True is an instance of int
         if type(row) is not list or len(row) != length or not all(type(id) is int for id in row):

@@ -193,7 +193,7 @@ class SequenceDataset:
         check_within("rank", rank, world_size, "world_size")
         check_within("micro_step", micro_step, num_micro_steps, "num_micro_steps")
         if step < 0:
-            raise OptionError(f"step={step} is negative. Steps are counted from 0.")
+            raise OptionError(f"step must be >= 0, got {step}.")
         self._order.num_units(world_size * self._batch_size)  # raises here instead of in a thread
         place = step * num_micro_steps + micro_step
         return self._loader(rank, world_size).take(place).batch(self._device)
@@ -284,7 +284,7 @@ class SequenceDataset:
     def _check_workers(self, num_workers: int) -> int:
         number = check_whole_number("num_workers", num_workers)
         if number < 0:
-            raise OptionError(f"num_workers={number} is negative. Pass 0 for a thread, or the number of processes.")
+            raise OptionError(f"num_workers must be >= 0, got {number}. Pass 0 to use a thread instead of processes.")
         cores = usable_cores()
         if number > cores:
             self.messages.append(f"num_workers={number} is more than the {cores} cores: using {cores} workers.")

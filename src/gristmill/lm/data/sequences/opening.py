@@ -132,7 +132,7 @@ def _is_shards(data: PathLike) -> bool:
 def _find_parquet(names: Sequence[PathLike]) -> FoundFiles:
     if not isinstance(names, Iterable):
         kind = type(names).__name__
-        raise TypeError(f"data is a {kind}. Pass a folder of shards, Parquet files or gristmill.Shards.")
+        raise TypeError(f"data is of type {kind}. Pass a folder of shards, Parquet files or gristmill.Shards.")
     files = find_files(list(names), Reading(input_format="parquet"))
     if not files.inputs:
         raise EmptyCorpusError("the list of files is empty. Pass at least one Parquet file.")
@@ -172,7 +172,7 @@ def _default_columns(files: FoundFiles) -> Columns:
 
 def _check_fraction(fraction: Any) -> float:
     if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction < 1:
-        raise OptionError(f"val_fraction={fraction!r} is out of range. Pass 0 for no validation, or less than 1.")
+        raise OptionError(f"val_fraction must be >= 0 and < 1, got {fraction!r}. Pass 0 for no validation split.")
     return float(fraction)
 
 

@@ -38,7 +38,7 @@ def health_of(val_kl: float | None, *, last: PosteriorMetrics | None = None, ala
     larger KL may still encode nothing useful, which only the monitor detects.
 
     >>> health_of(0.02).verdict
-    'posterior collapse: the KL on the validation split is 0.02 nats per sequence, the most a latent can encode.'
+    'posterior collapse: the KL on the validation split is 0.02 nats per sequence, so the latents carry no information.'
     >>> health_of(7.3).warnings
     ()
     """
@@ -52,8 +52,8 @@ def health_of(val_kl: float | None, *, last: PosteriorMetrics | None = None, ala
 
 def _collapse(val_kl: float) -> str:
     return (
-        f"posterior collapse: the KL on the validation split is {val_kl:.2f} nats per sequence, the most a latent can "
-        f"encode."
+        f"posterior collapse: the KL on the validation split is {val_kl:.2f} nats per sequence, so the latents carry "
+        f"no information."
     )
 
 

@@ -47,15 +47,15 @@ def _check(
     step: int, peak: float, shape: str, warmup_steps: int, total_steps: int, num_cycles: int, ramp_fraction: float
 ) -> None:
     if step < 0:
-        raise OptionError(f"step={step} is negative. Steps are counted from 0.")
+        raise OptionError(f"step must be >= 0, got {step}.")
     if not 0 <= peak < inf:
-        raise OptionError(f"peak={peak} is out of range. Pass peak >= 0.")
+        raise OptionError(f"peak must be >= 0, got {peak}.")
     if shape not in KL_SHAPES:
-        raise OptionError(f"shape={shape!r} is not known. Pass one of {', '.join(map(repr, KL_SHAPES))}.")
+        raise OptionError(f"shape={shape!r} is not valid. Pass one of {', '.join(map(repr, KL_SHAPES))}.")
     if warmup_steps < 0:
-        raise OptionError(f"warmup_steps={warmup_steps} is negative. Pass warmup_steps >= 0.")
+        raise OptionError(f"warmup_steps must be >= 0, got {warmup_steps}.")
     for name, number in (("total_steps", total_steps), ("num_cycles", num_cycles)):
         if number < 1:
-            raise OptionError(f"{name}={number} is too small. Pass {name} >= 1.")
+            raise OptionError(f"{name} must be >= 1, got {number}.")
     if not 0 <= ramp_fraction <= 1:
-        raise OptionError(f"ramp_fraction={ramp_fraction} is out of range. Pass 0 <= ramp_fraction <= 1.")
+        raise OptionError(f"ramp_fraction must be between 0 and 1, got {ramp_fraction}.")

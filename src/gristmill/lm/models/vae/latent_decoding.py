@@ -37,7 +37,7 @@ def generate_ids(
     if model.config.vocab_size is None:
         raise OptionError("the model generates vectors, not tokens. Call decode_vectors.")
     if check_whole_number("max_tokens", max_tokens) < 0:
-        raise OptionError(f"max_tokens={max_tokens} is negative. Pass max_tokens >= 0.")
+        raise OptionError(f"max_tokens must be >= 0, got {max_tokens}.")
     check_sampling(temperature, top_k, top_p)
     dice = new_dice(seed)
     rows: list[list[int]] = [[] for _ in range(len(z_NZ))]
@@ -65,7 +65,7 @@ def decode_vectors(model: SequenceVAE, z_NZ: Tensor, length: int) -> Tensor:
     if model.config.embedding_dim is None or model.head is None:
         raise OptionError("the model generates tokens, not vectors. Call generate.")
     if not 1 <= check_whole_number("length", length) <= model.config.max_sequence_length:
-        raise OptionError(f"length={length} is out of range. Pass 1 to {model.config.max_sequence_length}.")
+        raise OptionError(f"length must be 1 to {model.config.max_sequence_length}, got {length}.")
     decoder = _StepByStep(model, z_NZ, length)
     x_N1D = model.starts(len(z_NZ))
     vectors = []

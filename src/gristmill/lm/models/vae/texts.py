@@ -88,7 +88,7 @@ def texts_from_prior(
 ) -> list[str]:
     """Return `num_texts` texts from latents of the prior. Torch's global generators are not used."""
     if check_whole_number("num_texts", num_texts) < 1:
-        raise OptionError(f"num_texts={num_texts} is too small. Pass num_texts >= 1.")
+        raise OptionError(f"num_texts must be >= 1, got {num_texts}.")
     z_NZ = torch.randn(num_texts, model.config.latent_dim, generator=new_dice(choice.get("seed")))
     return _texts(model, tokenizer, z_NZ, {"temperature": 0.8, **choice})
 
@@ -106,9 +106,7 @@ def between(
 ) -> list[str]:
     """Return `num_texts` texts that interpolate from `a` to `b`."""
     if check_whole_number("num_texts", num_texts) < 2:
-        raise OptionError(
-            f"num_texts={num_texts} is too small: an interpolation includes both ends. Pass num_texts >= 2."
-        )
+        raise OptionError(f"num_texts must be >= 2, got {num_texts}: an interpolation includes both ends.")
     mu_NZ, _ = encoded(model, tokenizer, [a, b])
     return _texts(model, tokenizer, spherical(mu_NZ[0], mu_NZ[1], num_texts), {"temperature": 0.0, **choice})
 

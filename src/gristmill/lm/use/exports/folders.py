@@ -37,7 +37,9 @@ def check_folder(target: Path, *, overwrite: bool, is_ours: Callable[[str], bool
         message = f"contains other files, such as {others[0]!r}. Pass the name of a new folder"
         raise FileExistsError(errno.EEXIST, message, str(target))
     if entries and not overwrite:
-        raise FileExistsError(errno.EEXIST, "already exists. Pass another name or overwrite=True", str(target))
+        raise FileExistsError(
+            errno.EEXIST, "already exists. Pass overwrite=True to replace it, or another name", str(target)
+        )
 
 
 @contextlib.contextmanager

@@ -42,7 +42,9 @@ def check_target(target: Path, *, overwrite: bool) -> None:
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "output folder does not exist. Create it first", str(target.parent))
     if not overwrite and os.path.lexists(target):
-        raise FileExistsError(errno.EEXIST, "already exists. Pass another name or overwrite=True", str(target))
+        raise FileExistsError(
+            errno.EEXIST, "already exists. Pass overwrite=True to replace it, or another name", str(target)
+        )
     if target.exists() and not _is_gguf(target):
         raise FileExistsError(errno.EEXIST, "exists and is not a GGUF file. Pass another name", str(target))
 
