@@ -126,10 +126,10 @@ def test_the_end_of_text_may_be_written_in_a_prompt(gristmill, run_folder, token
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (("--temperature", "-1"), 2, "--temperature -1.0"),
-        (("--top-p", "2"), 2, "--top-p 2.0"),
-        (("--top-k", "0"), 2, "--top-k 0"),
-        (("--max-tokens", "-5"), 2, "--max-tokens -5"),
+        (("--temperature", "-1"), 2, "--temperature must be >= 0, got -1.0"),
+        (("--top-p", "2"), 2, "--top-p must be > 0 and <= 1, got 2.0"),
+        (("--top-k", "0"), 2, "--top-k must be >= 1, got 0"),
+        (("--max-tokens", "-5"), 2, "--max-tokens must be >= 0, got -5"),
         (("--checkpoint", "step-000077"), 1, "has no checkpoint 'step-000077'"),
     ],
 )
@@ -243,8 +243,8 @@ def test_samples_of_a_vae_depend_on_the_seed(gristmill, vae_folder):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--prompt", "low"), "Leave it out for samples, or pass --reconstruct …, or --between …."),
-        (("--no-cache",), "--no-cache is for models that continue a prompt. Leave it out."),
+        (("--prompt", "low"), "Leave it out for samples, or pass --reconstruct … or --between …."),
+        (("--no-cache",), "--no-cache applies to models that continue a prompt, and this is a VAE. Leave it out."),
         (("--reconstruct", "low", "--between", "a", "b"), "--reconstruct and --between exclude each other"),
         (("--reconstruct", "low", "--num", 3), "--reconstruct and --num exclude each other"),
     ],

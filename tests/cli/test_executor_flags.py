@@ -56,7 +56,7 @@ def test_a_job_that_was_left_beside_the_output_is_finished_by_threads(tmp_path):
         (["--workers", "4"], "--workers needs --executor processes or ray. Pass --executor processes, or --threads 4"),
         (["--executor", "ray", "--threads", "4"], "each worker of --executor ray has one thread. Pass --workers 4."),
         (["--executor", "processes", "--work-folder", "memory://w"], "is in the memory of this process"),
-        (["--work-folder", ""], "--work-folder '' names no folder"),
+        (["--work-folder", ""], "--work-folder is empty"),
         (["--part-size", "large"], "--part-size 'large' is not a size"),
         (["--executor", "processes", "--workers", "0"], "--workers must be 1 to 100,000, got 0."),
         (["--executor", "processes", "--part-size", "0"], "--part-size must be >= 1, got 0."),

@@ -189,7 +189,7 @@ ON_THE_COMMAND_LINE = {
     "no threads": (
         ["train-tokenizer", "corpus.txt", "--vocab-size", "300", "-o", "x", "--threads", "0"],
         2,
-        ["--threads 0", "--threads >= 1"],
+        ["--threads must be >= 1, got 0"],
     ),
     "a file that is not there": (
         ["train-tokenizer", "corpsu.txt", "--vocab-size", "300", "-o", "x"],
@@ -245,7 +245,7 @@ ON_THE_COMMAND_LINE = {
     "a fraction beyond one": (
         ["encode", "corpus.txt", "-t", "tok.json", "-o", "out", "--val-fraction", "10"],
         2,
-        ["--val-fraction 10"],
+        ["--val-fraction must be >= 0 and < 1, got 10"],
     ),
 }
 

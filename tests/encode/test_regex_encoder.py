@@ -253,5 +253,5 @@ def test_a_worker_that_sends_no_answer_is_ended_and_reported(tok, small_groups, 
         return subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     monkeypatch.setattr(worker_pool.WorkerPool, "_start_worker", start_another)
-    with pytest.raises(gm.WorkerError, match="no answer"):
+    with pytest.raises(gm.WorkerError, match="sent an invalid answer"):
         tok.encode_batch([STORY] * 5, num_threads=2)

@@ -110,7 +110,7 @@ def test_everybody_who_can_read_the_config_can_read_the_weights(tmp_path, run):
 
 def test_an_exported_folder_in_the_place_of_a_run_is_named_as_such(tmp_path, run):
     gm.lm.export(run, tmp_path / "folder")
-    with pytest.raises(gm.CheckpointError, match="folder of Hugging Face"):
+    with pytest.raises(gm.CheckpointError, match="Hugging Face folder"):
         gm.lm.export(tmp_path / "folder", tmp_path / "again")
 
 

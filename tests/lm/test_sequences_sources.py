@@ -311,7 +311,7 @@ def test_row_numbers_count_nulls_and_earlier_row_groups(tmp_path, opened):
 
 def test_columns_of_another_length_or_dimension_in_a_later_file_are_found(tmp_path, opened):
     path = write(tmp_path / "a.parquet", a=[[[1.0]], [[1.0], [2.0]]], b=[[[1.0]], [[1.0]]])
-    with pytest.raises(gm.CorpusError, match="column 'b', row 1: 1 vectors, and 'a' has 2 there"):
+    with pytest.raises(gm.CorpusError, match="column 'b', row 1: there are 1 vectors, but 2 in 'a'"):
         opened(path, embedding_columns="a,b")
     other = write(tmp_path / "b.parquet", a=[[[1.0, 2.0]]])
     with pytest.raises(
