@@ -214,6 +214,13 @@ def test_a_link_between_folders_is_relative_to_the_page():
     assert changed == "[a](../benchmarks/results/a.md)"
 
 
+def test_a_link_with_a_file_name_shows_the_title_of_the_page():
+    known = {"index.md", "shards.md", "benchmarks/results/a.md"}
+    text = "[docs/shards.md](docs/shards.md#resuming), [a.md](benchmarks/results/a.md), [more](docs/shards.md)"
+    changed = site_hooks.rewrite_links(text, Path("README.md"), "index.md", known, {"shards.md": "Shards"})
+    assert changed == "[Shards](shards.md#resuming), [a](benchmarks/results/a.md), [more](shards.md)"
+
+
 def test_a_link_to_a_file_that_does_not_exist_is_a_warning(caplog):
     site_hooks.rewrite_links("[a](docs/no_such_page.md)", Path("README.md"), "index.md", {"index.md"})
     assert "README.md links to docs/no_such_page.md, which does not exist." in caplog.text
