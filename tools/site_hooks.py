@@ -121,7 +121,7 @@ def titles_of(nav: list[Any]) -> dict[str, str]:
     >>> titles_of([{"Home": "index.md"}, {"How-to": ["how-to/index.md", {"Resume": "how-to/resume.md"}]}])
     {'index.md': 'Home', 'how-to/resume.md': 'Resume'}
     """
-    titles = {}
+    titles: dict[str, str] = {}
     for entry in nav:
         for title, value in entry.items() if isinstance(entry, dict) else ():
             titles |= titles_of(value) if isinstance(value, list) else {value: title}
