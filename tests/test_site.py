@@ -71,6 +71,14 @@ def test_no_page_loads_anything_from_another_host(site):
         assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//[^)\"']*", read(sheet)) == [], sheet.name
 
 
+def test_no_page_shows_a_table_or_a_list_as_its_markdown(site):
+    code = re.compile(r"<pre\b.*?</pre>", re.S)
+    marks = re.compile(r"^(?:<p>)?(?:[|].*[|]|[*-] .*)$", re.M)
+    assert {
+        page.name: found for page in site.rglob("*.html") if (found := marks.findall(code.sub("", read(page))))
+    } == {}
+
+
 def public_names():
     for module in PUBLIC_MODULES:
         for name in importlib.import_module(module).__all__:
@@ -206,15 +214,23 @@ def test_a_link_between_folders_is_relative_to_the_page():
     assert changed == "[a](../benchmarks/results/a.md)"
 
 
+def test_a_link_with_a_file_name_shows_the_title_of_the_page():
+    known = {"index.md", "shards.md", "benchmarks/results/a.md"}
+    text = "[docs/shards.md](docs/shards.md#resuming), [a.md](benchmarks/results/a.md), [more](docs/shards.md)"
+    changed = site_hooks.rewrite_links(text, Path("README.md"), "index.md", known, {"shards.md": "Shards"})
+    assert changed == "[Shards](shards.md#resuming), [a](benchmarks/results/a.md), [more](shards.md)"
+
+
 def test_a_link_to_a_file_that_does_not_exist_is_a_warning(caplog):
     site_hooks.rewrite_links("[a](docs/no_such_page.md)", Path("README.md"), "index.md", {"index.md"})
     assert "README.md links to docs/no_such_page.md, which does not exist." in caplog.text
 
 
 def test_markdown_of_code_hosting_sites_becomes_that_of_the_site():
-    assert site_hooks.separate_lists("Files:\n* one\n* two") == "Files:\n\n* one\n* two"
-    assert site_hooks.separate_lists("```\na\n- b\n```") == "```\na\n- b\n```"
-    assert site_hooks.separate_lists("1. one\n2. two\n   more\n3. three") == "1. one\n2. two\n   more\n3. three"
+    assert site_hooks.separate_blocks("Files:\n* one\n* two") == "Files:\n\n* one\n* two"
+    assert site_hooks.separate_blocks("```\na\n- b\n```") == "```\na\n- b\n```"
+    assert site_hooks.separate_blocks("1. one\n2. two\n   more\n3. three") == "1. one\n2. two\n   more\n3. three"
+    assert site_hooks.separate_blocks("```\na\n```\n| b |\n|---|") == "```\na\n```\n\n| b |\n|---|"
     assert site_hooks.unescape_pipes(r"| `<\|end\|>` | a \| b |") == r"| `<|end|>` | a \| b |"
     assert site_docstrings.fenced("Add.\n\n>>> 1 + 1\n2\n\nDone.") == "Add.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nDone."
 

@@ -109,7 +109,7 @@ def test_a_vocabulary_from_elsewhere_is_shown_with_its_own_ids(gristmill, tmp_pa
 def test_hundreds_of_specials_are_not_all_shown(gristmill, tmp_path):
     package.Tokenizer([], special_tokens=[f"<|{i}|>" for i in range(300)]).save(tmp_path / "many.json")
     _, out, _ = gristmill("inspect", tmp_path / "many.json")
-    assert "<|19|> = 275, … 300 in total" in out
+    assert "<|19|> = 275, … 300 in all" in out
     assert "<|20|>" not in out
 
 

@@ -38,7 +38,7 @@ def test_the_same_ids_in_another_layout_train_the_same_model(layout, tmp_path):
 def test_a_folder_of_another_program_trains_with_its_largest_id_as_the_vocabulary(layout, tmp_path):
     folder = train_and_val(tmp_path, layout, manifest=False)
     largest = max(int(np.asarray(gm.Shards(folder, split=split).tokens).max()) for split in ("train", "val"))
-    with pytest.warns(gm.FormatWarning, match=rf"vocab_size={largest + 1} is used.* Pass vocab_size=") as warned:
+    with pytest.warns(gm.FormatWarning, match=rf"Using vocab_size={largest + 1},.* Pass vocab_size=") as warned:
         result = train(folder, tmp_path / "run", max_steps=2, val_check_interval=2)
     assert len(warned) == 1
     assert json.loads((tmp_path / "run" / "config.json").read_text())["vocab_size"] == largest + 1

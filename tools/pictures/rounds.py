@@ -126,8 +126,9 @@ def draw_batch() -> Picture:
     picture.prose(
         12,
         y + 16,
-        "Merging (a, b) changes the count of (c, d) only if d = a or c = b. So all green pairs keep their counts and "
-        "their order while they are merged, and every thread can merge them in its part of the array.",
+        "Merging (a, b) changes the count of (c, d) only if d\u00a0=\u00a0a or c\u00a0=\u00a0b. So all green pairs "
+        "keep their counts and their order while they are merged, and every thread can merge them in its part of the "
+        "array.",
     )
     return picture
 
