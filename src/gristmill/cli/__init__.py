@@ -184,7 +184,7 @@ def _parse(name: str, arguments: list[str]) -> Any:
     import tyro
 
     from gristmill.cli.examples import examples_text
-    from gristmill.cli.usage import HELP, check_usage
+    from gristmill.cli.usage import HELP, check_usage, chosen_words
     from gristmill.cli.values import UsageError, registry
     from gristmill.errors import MissingPackageError, OptionError
 
@@ -196,7 +196,7 @@ def _parse(name: str, arguments: list[str]) -> Any:
         command = module.command_class(arguments) if hasattr(module, "command_class") else module.Command
         check_usage(command, name, arguments)
         settings: dict[str, Any] = {
-            "prog": f"gristmill {name}",
+            "prog": " ".join(["gristmill", name, *chosen_words(command, arguments)]),
             "description": _description(command),
             "config": (tyro.conf.HelptextFromCommentsOff,),
             "registry": registry(),

@@ -69,6 +69,16 @@ def options_of(command: type) -> list[Option]:
     return [_option(field, hints[field.name]) for field in dataclasses.fields(command)]
 
 
+def chosen_words(command: type, arguments: Sequence[str]) -> list[str]:
+    """Return the leading arguments that select a form of a command, such as "plan" and "encode" of `task`.
+
+    tyro omits them from the usage line, because they are already parsed.
+    """
+    positionals = (option for option in options_of(command) if option.is_positional)
+    given = takewhile(lambda pair: pair[1] in pair[0].choices, zip(positionals, arguments, strict=False))
+    return [word for _, word in given]
+
+
 def check_usage(command: type, name: str, arguments: Sequence[str]) -> None:
     """Raise `UsageError` if the arguments of the command `name` are wrong, with one line that names the fix."""
     if any(argument in HELP or argument.startswith("--tyro-") for argument in takewhile(_is_not_end, arguments)):

@@ -96,7 +96,7 @@ class TrainConfig:
     global_batch_size: Count | None = None
     """Sequences per step on all devices. None: batch_size x gradient_accumulation_steps x devices."""
     max_steps: Count | None = None
-    """Length of the run in steps. One of max_steps, max_tokens and epochs."""
+    """Length of the run in steps, instead of in tokens or epochs."""
     max_tokens: Count | None = None
     """Length of the run in tokens."""
     epochs: Positive | None = None
