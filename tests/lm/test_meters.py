@@ -186,7 +186,7 @@ def test_time_before_a_restart_does_not_count(monkeypatch):
     assert m.read().tokens_per_second == pytest.approx(100)
 
 
-def test_what_a_model_tells_besides_its_loss_is_averaged_and_padding_is_not_counted_as_tokens():
+def test_other_statistics_are_averaged_and_padding_is_not_counted_as_tokens():
     m = meter(stats=("kl",))
     for step, kl in ((1, 2.0), (2, 4.0)):
         m.add(step, torch.tensor([1.0, kl]), torch.tensor(1.0), 60, 100)
@@ -245,7 +245,7 @@ def test_advice_leaves_out_what_is_already_done(monkeypatch):
     assert "precision" not in message
 
 
-def test_much_padding_is_told_with_the_flag_that_makes_it_less():
+def test_much_padding_is_reported_with_the_option_that_reduces_it():
     assert "use_dynamic_padding=True" in advice(Situation(reading(padding=0.6), CPU, VAE))["much padding"]
     bucketed = TrainConfig.from_options({"model": "vae", "use_dynamic_padding": True})
     assert "num_buckets=32" in advice(Situation(reading(padding=0.3), CPU, bucketed))["much padding"]

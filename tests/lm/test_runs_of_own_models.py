@@ -199,9 +199,9 @@ def tiny_run(tiny_shards, tmp_path_factory):
         ({"batch_size": 0}, "batch_size=0"),
         ({"batch_size": -1}, "batch_size=-1"),
         ({"batch_size": 2.5}, "batch_size=2.5"),
-        ({"limit_batches": 2.5}, "or a fraction between 0 and 1, got 2.5"),
+        ({"limit_batches": 2.5}, "limit_batches must be a whole number .* between 0 and 1, got 2.5"),
         ({"limit_batches": -1}, "limit_batches must be a whole number >= 0"),
-        ({"limit_batches": math.nan}, "between 0 and 1, got nan"),
+        ({"limit_batches": math.nan}, "limit_batches must be .* between 0 and 1, got nan"),
     ],
 )
 def test_evaluate_refuses_numbers_under_the_names_they_were_passed_by(option, message, tiny_run, tiny_shards):
