@@ -162,7 +162,7 @@ def test_a_size_that_contradicts_the_folder_is_an_error(tmp_path, tiny_shards, f
 
 
 def test_a_vae_cannot_start_from_a_language_model(tmp_path, tiny_shards, folder):
-    with pytest.raises(gm.OptionError, match="model='vae' cannot start from a model of transformers"):
+    with pytest.raises(gm.OptionError, match="model='vae' cannot start from a transformers model"):
         gm.lm.train(tiny_shards, out=tmp_path / "run", model="vae", init_from=str(folder), max_steps=1, device="cpu")
 
 

@@ -4,10 +4,12 @@ import dataclasses
 import json
 import math
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from gristmill.lm.data.sequences.loader import WorkerLoader
 from gristmill.lm.training import meters
 from gristmill.lm.training.advice import Situation, advice, is_out_of_memory, out_of_memory
 from gristmill.lm.training.config import TrainConfig
@@ -270,4 +272,6 @@ def test_out_of_memory_is_known_in_all_its_forms():
     assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
     assert is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"))
     assert is_out_of_memory(MemoryError())
+    died = WorkerLoader._died(SimpleNamespace(_options={"num_workers": 2}), RuntimeError("killed"))
+    assert "num_workers=1" in str(died) and not is_out_of_memory(died)
     assert not is_out_of_memory(RuntimeError("shapes do not match"))

@@ -131,6 +131,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error means that the device or the machine is out of memory."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
+    # Gristmill's errors about lost processes avoid these words, so that their own advice is not replaced.
     messages = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
     return isinstance(error, RuntimeError) and any(words in str(error) for words in messages)
 

@@ -161,7 +161,7 @@ def _error_of_lost() -> TrainingError:
     named = " and ".join(map(str, sorted(silent))) or "unknown rank"
     error = TrainingError(
         f"the process of rank {named} (of 0 to {size - 1}) has ended or does not answer, so the run ends. See its "
-        f"output and that of the launcher for the reason. Often its machine ran out of memory. Start all processes "
+        f"output and that of the launcher for the reason. Often its machine had too little memory. Start all processes "
         f"again with resume='auto' to resume from the last checkpoint."
     )
     world = find_world()
@@ -270,7 +270,7 @@ class _Other:
         name, code = f"the process of device {self.local_rank} (of 0 to {num_local - 1})", self.process.returncode
         hint = "Set GRISTMILL_DEBUG=1 to see its output."
         if code < 0:
-            memory = ", often because the machine ran out of memory" * (code == -signal.SIGKILL)
+            memory = ", often because the machine had too little memory" * (code == -signal.SIGKILL)
             return f"{name} was killed by {signal.Signals(-code).name}{memory}. {hint}"
         last = error_line(list(self._lines))
         return f"{name} failed: {last}" if last else f"{name} ended with exit code {code}. {hint}"
