@@ -13,21 +13,21 @@ settings.register_profile("gristmill", deadline=None, derandomize=True, max_exam
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gristmill"))
 
-# The processes of `pytest -n` share the cores: with threads of torch in each of them, threads wait for one another.
+# The processes of `pytest -n` share the cores. If each started several torch threads, they would compete for cores.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# A shell starts background jobs with Ctrl-C ignored, and children inherit that: tests that send it would wait in vain.
+# A shell starts background jobs with Ctrl-C ignored, and children inherit that: tests that send Ctrl-C would hang.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config):
-    # The one test that is about this warning asks for it.
+    # The tests of this warning enable it themselves.
     config.addinivalue_line("filterwarnings", "ignore::gristmill.SlowPatternWarning")
 
 
 def pytest_collection_finish():
-    """Leave what lives as long as the suite to no pass of the collector: training makes several per run."""
+    """Exclude objects that live as long as the suite from garbage collection, which training runs several times."""
     gc.collect()
     gc.freeze()

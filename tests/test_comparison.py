@@ -173,7 +173,7 @@ def test_validations_are_at_the_tokens_of_their_step(tmp_path):
     assert (plot.across, plot.last_step) == ("million tokens", 40.0)
 
 
-def test_more_runs_than_colours_have_lines_of_their_own(tmp_path):
+def test_more_runs_than_colours_have_distinct_lines(tmp_path):
     folders = [write_run(tmp_path / f"run-{i}", num_records=2, num_vals=1) for i in range(10)]
     lines = {(run.colour, run.dash) for run in runs(*folders)}
     assert len(lines) == 10

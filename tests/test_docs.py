@@ -1,11 +1,12 @@
 """What the documentation shows is what happens: README, pages, examples and docstrings are run."""
 
+import contextlib
 import doctest
 import importlib
 import json
-import os
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -16,6 +17,7 @@ import pytest
 import gristmill
 from gristmill.corpus.packages import load_zstd
 from gristmill.sample_corpus import write_sample_corpus
+from page_commands import registries_restored, run_lines
 
 ROOT = Path(__file__).resolve().parent.parent
 # Read from top to bottom in an empty folder, as a newcomer does.
@@ -26,12 +28,12 @@ READ_IN_ORDER = [
 ]
 # The first line of a snippet that is a file, or the next part of one.
 FILE = re.compile(r"# (\w+\.py)(, continued)?\n")
-# Looked up: the snippets start from files that the page speaks of.
+# Pages to look things up in. Their snippets start from the files that the page mentions.
 PAGES = sorted(page for page in ROOT.glob("docs/**/*.md") if page not in READ_IN_ORDER)
 LINKED = sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md"), ROOT / "benchmarks" / "README.md"])
 # Pages whose anchors are made when the site is built: `mkdocs build --strict` checks links to them.
 GENERATED = ROOT / "docs" / "reference"
-# Setting up, which has been done when tests run.
+# Set-up commands, which have already run when tests start.
 SET_UP = ("pip ", "make ", "git ", "source ", "cd ")
 MODULES = sorted(
     info.name
@@ -66,28 +68,19 @@ def snippets(page):
 
 @pytest.fixture
 def registries():
-    """What a page registers is gone after it."""
-    from gristmill.lm.models import registry
-    from gristmill.lm.training.registries import OPTIMIZERS, SCHEDULES
-
-    entries = [registry._entries, OPTIMIZERS._entries, SCHEDULES._entries]
-    kept = [dict(each) for each in entries]
-    yield
-    for each, before in zip(entries, kept, strict=True):
-        each.clear()
-        each.update(before)
+    """Restore the registries after a page."""
+    with registries_restored():
+        yield
 
 
 @pytest.mark.parametrize("page", READ_IN_ORDER, ids=name_of)
 def test_the_page_works_from_top_to_bottom_in_an_empty_folder(page, tmp_path, monkeypatch, registries):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     names = {"__name__": page.stem}
     for language, snippet in snippets(page):
         if language == "bash":
-            commands = "\n".join(line for line in snippet.splitlines() if not line.startswith(SET_UP))
-            subprocess.run(["bash", "-euo", "pipefail", "-c", commands], env=environment, check=True, timeout=300)
+            run_lines([line for line in snippet.splitlines() if not line.startswith(SET_UP)], timeout=300)
             continue
         if part := FILE.match(snippet):
             with (tmp_path / part[1]).open("a" if part[2] else "w", encoding="utf-8") as file:
@@ -98,14 +91,22 @@ def test_the_page_works_from_top_to_bottom_in_an_empty_folder(page, tmp_path, mo
             exec(compile(snippet, str(page), "exec"), names)
 
 
-@pytest.fixture
-def corpus_folder(tmp_path, monkeypatch):
-    """The files that the pages speak of, in a folder that becomes the current one."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "corpus").mkdir()
+@pytest.fixture(scope="module")
+def corpus_files(tmp_path_factory):
+    """The files that the pages mention."""
+    folder = tmp_path_factory.mktemp("corpus_files")
+    (folder / "corpus").mkdir()
     for name, seed in (("corpus.txt", 0), ("more.txt", 1), ("corpus/a.txt", 2)):
-        write_sample_corpus(tmp_path / name, size=2_000_000, seed=seed)
-    write_json_lines(tmp_path / "stories", (tmp_path / "corpus.txt").read_text(encoding="utf-8"))
+        write_sample_corpus(folder / name, size=2_000_000, seed=seed)
+    write_json_lines(folder / "stories", (folder / "corpus.txt").read_text(encoding="utf-8"))
+    return folder
+
+
+@pytest.fixture
+def corpus_folder(corpus_files, tmp_path, monkeypatch):
+    """A copy of the files that the pages speak of, in a folder that becomes the current one."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(corpus_files, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
@@ -129,13 +130,11 @@ def test_python_of_the_page_runs_from_top_to_bottom(page, corpus_folder):
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_gristmill_commands_of_the_page_run(page, tmp_path):
-    """In the order of the page, in one folder, by a real shell: a page may show pipes and redirections."""
+    """In the order of the page, in one folder; pipes and redirections by a real shell."""
     lines = [line for block in blocks(page, "bash") for line in block.splitlines()]
     commands = [line for line in lines if line.startswith("gristmill ") or "| gristmill " in line]
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    for command in commands:
-        shell = ["bash", "-o", "pipefail", "-c", command]
-        subprocess.run(shell, cwd=tmp_path, env=environment, check=True, timeout=120)
+    with contextlib.chdir(tmp_path):
+        run_lines(commands, timeout=120)
 
 
 def test_every_command_has_an_example_on_the_page_of_the_command_line():

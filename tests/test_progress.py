@@ -42,7 +42,7 @@ def pipe(monkeypatch):
     return set_stderr(monkeypatch, io.StringIO())
 
 
-def test_silence_gives_the_core_nobody_to_call():
+def test_silent_progress_gives_the_core_no_function_to_call():
     with open_progress(None) as on_progress:
         assert on_progress is None
 
@@ -82,7 +82,7 @@ def test_bar_is_shown_even_where_stderr_is_no_terminal(pipe):
     assert "B/s" in pipe.getvalue()
 
 
-def test_a_stage_that_is_interrupted_by_another_goes_on_in_its_own_bar(terminal):
+def test_a_stage_that_is_interrupted_by_another_continues_in_its_own_bar(terminal):
     with open_progress("bar") as on_progress:
         on_progress("count", 400, 1000)
         on_progress("spill", 10, 10)
@@ -98,7 +98,7 @@ def test_an_unknown_total_is_no_division_by_zero(terminal):
     assert "500" in terminal.getvalue()
 
 
-def test_an_error_in_the_work_leaves_the_cursor_on_a_line_of_its_own(terminal):
+def test_an_error_in_the_work_leaves_the_cursor_on_a_new_line(terminal):
     with pytest.raises(RuntimeError), open_progress("bar") as on_progress:
         on_progress("count", 400, 1000)
         raise RuntimeError
@@ -125,7 +125,7 @@ def test_a_callable_is_given_rates_that_follow_from_its_own_figures():
         assert report.unit == {"setup": "symbols", "merge": "merges"}.get(report.stage, "bytes")
 
 
-def test_time_of_a_stage_starts_anew_with_the_stage(monkeypatch):
+def test_time_of_a_stage_starts_at_zero_with_the_stage(monkeypatch):
     clock = iter([0.0, 1.0, 2.0, 5.0])
     monkeypatch.setattr("gristmill.progress.time.perf_counter", lambda: next(clock))
     reports = []

@@ -9,9 +9,12 @@ from functools import cache
 import griffe
 import pytest
 
-# Functions with arguments that raise nothing, and why; every other one has a section `Raises:`.
+# Functions and classes with arguments that raise nothing, and why; every other one has a section `Raises:`.
 # A key is the public name, or for a method that classes inherit the name where it is defined.
 RAISES_NOTHING: dict[str, str] = {
+    "gristmill.StreamDecoder": "stores its arguments",
+    "gristmill.Words": "stores its arguments",
+    "gristmill.lm.Model": "stores its argument",
     "gristmill.lm.TokenDataset.epoch": "arithmetic on sizes",
     "gristmill.lm.TokenDataset.starts_from": "arithmetic on places",
     "gristmill.lm.TokenDataset.tokens_in_step": "arithmetic on sizes",
@@ -131,6 +134,19 @@ def overridden_by(member, cls):
     return [each for each in found if each is not None and each.is_function and each.path != member.path]
 
 
+def missing_of_constructor(constructor, cls, path):
+    """The arguments and errors that neither the docstring of the class nor that of `__init__` names."""
+    places = [cls, constructor]
+    documented = set().union(*(documented_names(each, "parameters") for each in places))
+    parameters = [each.name for each in constructor.parameters if each.name != "self"]
+    lacks = []
+    if absent := [name for name in parameters if name not in documented]:
+        lacks.append(f"{path}: Args: {', '.join(absent)}")
+    if parameters and path not in RAISES_NOTHING and not any(sections(each, "raises") for each in places):
+        lacks.append(f"{path}: Raises:")
+    return lacks
+
+
 def missing_of_class(cls, path):
     if not summary(cls):
         return [f"{path}: no docstring"]
@@ -150,10 +166,7 @@ def missing_of_class(cls, path):
         elif name not in named and not summary(member):
             lacks.append(f"{path}.{name}: no docstring")
     if (constructor := cls.members.get("__init__")) is not None and "dataclass" not in cls.labels:
-        documented = named | documented_names(constructor, "parameters")
-        parameters = [each.name for each in constructor.parameters if each.name != "self"]
-        if absent := [name for name in parameters if name not in documented]:
-            lacks.append(f"{path}: Args: {', '.join(absent)}")
+        lacks += missing_of_constructor(constructor, cls, path)
     return lacks
 
 

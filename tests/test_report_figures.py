@@ -103,7 +103,7 @@ def test_a_loss_with_a_kl_part_has_no_perplexity(tmp_path):
     assert "perplexity" not in summarise(read_records(tmp_path)).result
 
 
-def test_a_loss_beyond_what_exp_can_hold_has_a_page(tmp_path):
+def test_a_loss_too_large_for_exp_has_a_page(tmp_path):
     write_vals(tmp_path, (10, True, 5000.0))
     assert figures(tmp_path)["Perplexity"][0] == "over 1e+300"
 

@@ -104,7 +104,7 @@ def test_no_descriptor_is_left_open(tmp_path):
         '"é"'.encode("utf-16"),
     ],
 )
-def test_what_is_no_json_is_an_error_of_the_tree(text):
+def test_invalid_json_is_an_error_of_the_tree(text):
     with pytest.raises(FormatError, match=r"a\.json: it is not JSON"):
         parse_json(text, source="a.json", error=FormatError)
 
@@ -113,7 +113,7 @@ def test_lone_surrogates_come_through():  # how a file name that is not UTF-8 is
     assert parse_json(rb'"a\udcff"', error=FormatError) == "a\udcff"
 
 
-def test_a_record_may_hold_a_loss_that_is_no_number(tmp_path):
+def test_a_record_may_have_a_loss_that_is_not_a_number(tmp_path):
     (tmp_path / "a").write_bytes(b'{"loss": NaN}\n{"loss": 1e400}\n')
     assert [str(record["loss"]) for record in lines(tmp_path / "a")] == ["nan", "inf"]
 

@@ -179,7 +179,7 @@ def test_an_option_outside_its_range_is_named_with_its_value_before_the_corpus_i
         (7, "is not a list"),
     ],
 )
-def test_special_tokens_that_can_not_be(special_tokens, message):
+def test_invalid_special_tokens(special_tokens, message):
     with pytest.raises(gm.SpecialTokenError, match=message):
         gm.train_tokenizer([STORY], vocab_size=300, special_tokens=special_tokens)
 
@@ -225,7 +225,7 @@ def test_nul_crlf_bom_and_invalid_utf8_are_counted_byte_by_byte(tmp_path):
 # After a run
 
 
-def test_the_profile_has_a_row_a_stage_and_is_neither_compared_nor_saved(tmp_path):
+def test_the_profile_has_one_row_per_stage_and_is_neither_compared_nor_saved(tmp_path):
     tok = gm.train_tokenizer([STORY], vocab_size=300, num_threads=2, special_tokens=())
     rows = {stage.stage: stage for stage in tok.profile.stages}
     assert list(rows) == ["count", "join", "setup", "merge"]

@@ -31,7 +31,7 @@ TAKE_A_TOKENIZER = {
 
 @pytest.mark.parametrize("name", TAKE_A_TOKENIZER)
 @pytest.mark.parametrize("wrong", [3, [1, 2], {"a": 1}], ids=["int", "list", "dict"])
-def test_what_is_no_tokenizer_is_named_by_its_type(name, wrong, tmp_path):
+def test_an_object_that_is_not_a_tokenizer_is_named_by_its_type(name, wrong, tmp_path):
     with pytest.raises(TypeError, match=rf"is a {type(wrong).__name__}\. Pass a gristmill\.Tokenizer"):
         TAKE_A_TOKENIZER[name](wrong, tmp_path)
 

@@ -1,4 +1,4 @@
-"""Texts that the tests share: small, made here, and full of what goes wrong."""
+"""Texts that the tests share: small, generated here, and full of difficult cases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STORY = (
     "\tfor (int i = 0; i < 10; ++i) { total += sacks[i]; }  // don't ask   \n\n\n"
 )
 
-# One of everything that some pattern treats in its own way.
+# One character of each kind that some pattern treats specially.
 # fmt: off
 CHARACTERS = [
     *"aszAZstTdDmMlLvVrReE",
@@ -26,7 +26,7 @@ CHARACTERS = [
     "²", "½", "Ⅷ", "٣", "〇",  # numbers that are not digits, and digits that are not ASCII
     "\u0301", "\u0bbe", "\u20dd", "\ufe0f",  # marks of every kind
     "\u1680", "\u2003", "\u2028", "\u202f", "\u3000",  # white space
-    "\u180e", "\u200b", "\ufeff",  # what only looks like it
+    "\u180e", "\u200b", "\ufeff",  # only look like white space
     "中", "文", "가", "あ", "ไ", "ع", "क", "א",
     "😀", "👩\u200d💻", "𝒜", "𐍈", "\U000e0041", "\uffff", "\U0010ffff",
 ]
@@ -58,7 +58,7 @@ words = st.dictionaries(
 
 
 def random_text(seed: int, num_characters: int, *, invalid: bool = True) -> bytes:
-    """Text in which everything stands beside everything."""
+    """Text in which every kind of character occurs next to every other."""
     source = random.Random(seed)
     valid = [part.encode() for part in CHARACTERS + CONTRACTIONS + RUNS]
     parts = valid + INVALID if invalid else valid

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import operator
 import os
-import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -246,8 +245,8 @@ def check_option_names(
 def show_options(options: type, defaults: Mapping[str, Any]) -> Callable[[Function], Function]:
     """Decorate a function that ends in `**options`, so that help() and editors show each option.
 
-    options: the TypedDict of the options. Its docstring, without the first paragraph and a heading `Attributes:`, is
-        appended to that of the function.
+    options: the TypedDict of the options. Its docstring, without the first paragraph, is appended to that of the
+        function, with the heading `Options:` instead of `Attributes:`.
     """
 
     def decorate(function: Function) -> Function:
@@ -259,7 +258,9 @@ def show_options(options: type, defaults: Mapping[str, Any]) -> Callable[[Functi
             for name, default in defaults.items()
         ]
         function.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
-        meanings = textwrap.dedent(inspect.cleandoc(options.__doc__ or "").partition("\n\n")[2].removeprefix(_HEADING))
+        meanings = inspect.cleandoc(options.__doc__ or "").partition("\n\n")[2]
+        if meanings.startswith(_HEADING):
+            meanings = f"Options:\n{meanings.removeprefix(_HEADING)}"
         function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{meanings}\n"
         return function
 

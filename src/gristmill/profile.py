@@ -60,7 +60,7 @@ class Profile:
         num_threads: Number of threads used.
         peak_memory_bytes: Largest resident memory of the process since it started. None if the system does not report
             it.
-        tasks: Time of each task, if an executor other than "local" ran the job.
+        tasks: Time of each task, if an executor ran tasks. Empty for threads without a work folder.
 
     Examples:
         >>> import gristmill as gm

@@ -134,6 +134,7 @@ def extend_tokenizer(
     Raises:
         OptionError: An argument is out of range, or `vocab_size` is smaller than the tokenizer.
         CorpusError: The corpus is empty, damaged or not a corpus.
+        OSError: A file or URL cannot be read, or changed while it was read.
         TokenizerFormatError: The file at the path `tokenizer` is not a valid tokenizer.
         TypeError: `tokenizer` is none of the supported types.
 

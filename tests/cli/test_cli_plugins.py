@@ -9,6 +9,7 @@ pytest.importorskip("torch")
 pytest.importorskip("lightning_fabric")
 
 from lm.tiny_runs import build_shards
+from page_commands import registries_restored
 
 EXAMPLE = Path(__file__).parents[2] / "examples/08_own_model.py"
 
@@ -20,21 +21,22 @@ def run_in_a_process(gristmill_process, *arguments):
     return process.returncode, out.decode(), err.decode()
 
 
-def test_the_commands_in_the_example_work_in_a_folder_without_it(gristmill_process, tmp_path, monkeypatch):
+def test_the_commands_in_the_example_work_in_a_folder_without_it(gristmill, gristmill_process, tmp_path, monkeypatch):
     shards = build_shards(tmp_path / "shards")
     monkeypatch.chdir(tmp_path)
     plugin = ("--plugin", EXAMPLE)
     options = ("--model", "gru", "--hidden_size", 16, "--context_length", 16, "--max_steps", 3, "--device", "cpu")
     code, _, err = run_in_a_process(gristmill_process, "train-model", shards, "-o", "run", *plugin, *options)
     assert code == 0, err
-    code, out, err = run_in_a_process(
-        gristmill_process, "train-model", shards, "-o", "run", *plugin, "--resume", "--max_steps", 4
-    )
+    with registries_restored():
+        code, out, err = gristmill("train-model", shards, "-o", "run", *plugin, "--resume", "--max_steps", 4)
     assert code == 0, err
     assert out.split()[:2] == ["steps", "4"]
-    code, out, err = run_in_a_process(gristmill_process, "generate", "run", *plugin, "--prompt", "Once", "--seed", 0)
+    with registries_restored():
+        code, out, err = gristmill("generate", "run", *plugin, "--prompt", "Once", "--seed", 0)
     assert code == 0 and out.startswith("Once"), err
-    code, out, err = run_in_a_process(gristmill_process, "evaluate", "run", shards, *plugin, "--device", "cpu")
+    with registries_restored():
+        code, out, err = gristmill("evaluate", "run", shards, *plugin, "--device", "cpu")
     assert code == 0 and "perplexity" in out, err
     code, out, err = run_in_a_process(gristmill_process, "evaluate", "run", shards)
     assert code != 0 and "--plugin" in err and "Traceback" not in err

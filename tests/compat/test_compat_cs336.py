@@ -67,7 +67,7 @@ def test_special_tokens_are_no_part_of_any_merge(trained):
     assert not any(b"<|" in token for token in vocab.values() if token != END.encode())
 
 
-def test_keywords_say_how_many_threads_and_else_are_ignored(corpus, trained):
+def test_keywords_set_the_number_of_threads_and_others_are_ignored(corpus, trained):
     for options in (
         {"num_processes": 2},
         {"num_workers": 1, "verbose": True},

@@ -238,26 +238,26 @@ def test_a_folder_with_a_tokenizer_of_any_format_is_read(tok, name, tmp_path):
 
 
 @pytest.mark.parametrize("text", [None, 3, b"rye"])
-def test_what_is_no_text_is_a_type_error(tokenizer, text):
+def test_an_object_that_is_not_a_text_is_a_type_error(tokenizer, text):
     with pytest.raises(TypeError, match=rf"text must be a str or a list of str, got {type(text).__name__}"):
         tokenizer(text)
 
 
 @pytest.mark.parametrize("max_length", ["3", 1.5, 0, -1])
-def test_a_length_that_is_none_is_named(tokenizer, max_length):
-    with pytest.raises(gm.OptionError, match="max_length"):
+def test_an_invalid_length_is_named(tokenizer, max_length):
+    with pytest.raises(gm.OptionError, match=r"max_length(=| must be >= 1)"):
         tokenizer("rye", max_length=max_length)
     with pytest.raises(gm.OptionError, match="max_length="):
         tokenizer("rye", padding="max_length", max_length=max_length)
 
 
-def test_a_multiple_that_is_no_number_is_named(tokenizer):
+def test_a_multiple_that_is_not_a_number_is_named(tokenizer):
     with pytest.raises(gm.OptionError, match="pad_to_multiple_of='8' is a str"):
         tokenizer("rye", padding=True, pad_to_multiple_of="8")
 
 
 @pytest.mark.parametrize("name", ["padding_side", "truncation_side"])
-def test_a_side_that_is_none_is_refused_when_it_is_set(tok, tokenizer, name):
+def test_an_invalid_side_is_refused_when_it_is_set(tok, tokenizer, name):
     with pytest.raises(gm.OptionError, match=f"{name}='zz' is not known"):
         setattr(tokenizer, name, "zz")
     with pytest.raises(gm.OptionError, match=f"{name}='zz' is not known"):

@@ -145,7 +145,7 @@ def test_an_empty_text_is_a_clear_error():
             tokenizer.train("", 300)
 
 
-def test_verbose_prints_a_line_a_merge(capsys):
+def test_verbose_prints_one_line_per_merge(capsys):
     tokenizer = RegexTokenizer()
     tokenizer.train("low low low", 258, verbose=True)
     assert capsys.readouterr().out.splitlines() == [

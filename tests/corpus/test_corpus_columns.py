@@ -50,7 +50,7 @@ def test_every_type_of_text_column_is_read_and_nulls_are_counted(tmp_path, name,
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_missing_column_lists_those_there_are(tmp_path, name):
+def test_a_missing_column_lists_the_existing_ones(tmp_path, name):
     path = write_table(tmp_path / name, pa.table({"id": [1], "body": ["a"], "n": [2.0]}))
     with pytest.raises(gm.CorpusError) as caught:
         documents_of(path)
@@ -105,7 +105,7 @@ def test_an_empty_file_is_truncated(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_no_such_file_at_all_is_damaged(tmp_path, name):
+def test_a_file_of_another_format_is_damaged(tmp_path, name):
     (tmp_path / name).write_bytes(b"plain text under a wrong name, and some more of it")
     with pytest.raises(gm.CorruptInputError, match=r"not a valid (Parquet|Arrow) file"):
         documents_of(tmp_path / name)
@@ -138,7 +138,7 @@ def test_flipped_bytes_are_an_error_or_leave_the_process_alone(tmp_path, name):
             assert str(path) in str(error)
 
 
-def test_an_arrow_stream_without_its_end_marker_or_with_more_behind_it_is_an_error(tmp_path):
+def test_an_arrow_stream_without_its_end_marker_or_with_more_after_it_is_an_error(tmp_path):
     path = write_documents(tmp_path / "stream.arrow", DOCUMENTS)
     data = path.read_bytes()
     path.write_bytes(data[:-8])

@@ -160,7 +160,7 @@ def test_a_url_that_changes_while_it_is_read_is_an_error(memory, small_batches, 
         next(read_batches(input, reading, cut=cut_at_spaces))
 
 
-def test_plain_text_is_told_from_what_needs_a_reader(folder):
+def test_plain_text_is_distinguished_from_files_that_need_a_reader(folder):
     assert find_files(["data/b.txt", "data/README.md"], READING).is_plain_text
     for other in ("data/a.jsonl.gz", "data/deep/er/d.txt.zst", "data/deep/c.parquet"):
         assert not find_files(["data/b.txt", other], READING).is_plain_text
@@ -192,6 +192,6 @@ def test_an_option_out_of_range_says_what_is_allowed(options, message):
         gm.count_words(["a"], **options, special_tokens=())
 
 
-def test_an_option_that_there_is_not_is_a_type_error_with_those_there_are():
+def test_an_unknown_option_is_a_type_error_that_lists_the_known_ones():
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'text_column'\. The read options are"):
         gm.train_tokenizer(["a"], vocab_size=300, text_column="body", special_tokens=())

@@ -47,7 +47,7 @@ def test_a_line_that_is_no_json_is_named_with_its_number_and_place(write, line, 
     assert len(GOOD) * 7 <= caught.value.offset <= len(GOOD) * 7 + len(line) + 1
 
 
-def test_a_missing_field_lists_those_there_are_and_suggests_the_longest_text(write):
+def test_a_missing_field_lists_the_existing_ones_and_suggests_the_longest_text(write):
     path = write(GOOD + json.dumps({"id": 7, "title": "T", "body": "a long text"}).encode() + b"\n")
     with pytest.raises(gm.CorpusError) as caught:
         documents_of(path)
@@ -113,7 +113,7 @@ def test_a_line_longer_than_a_batch_is_read_whole_up_to_the_limit(write):
         documents_of(path, max_document_bytes=2 << 20)
 
 
-def test_json_that_is_not_one_object_a_line_is_asked_about(write, tmp_path):
+def test_a_json_file_of_ambiguous_format_is_an_error(write, tmp_path):
     path = write(GOOD, "a.json")
     with pytest.raises(
         gm.CorpusError, match=r"a\.json: the format of a \.json file is ambiguous.*input_format='jsonl'"

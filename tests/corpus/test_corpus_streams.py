@@ -85,7 +85,7 @@ def test_a_flipped_bit_in_the_data_names_the_bytes(tmp_path, suffix):
     assert 0 <= e.value.offset < len(packed)
 
 
-def test_what_is_no_compressed_file_at_all_is_damaged(tmp_path, suffix):
+def test_a_file_that_is_not_compressed_is_damaged(tmp_path, suffix):
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(b"plain text under a wrong name")
     with pytest.raises(gm.CorruptInputError):
@@ -99,7 +99,7 @@ def test_all_members_and_frames_are_read(tmp_path, suffix):
     assert documents_of(path, documents="file") == [b"".join(parts)]
 
 
-def test_zeros_behind_gzip_are_padding_and_anything_else_is_damage(tmp_path):
+def test_zeros_after_gzip_are_padding_and_anything_else_is_damage(tmp_path):
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress(b"one") + b"\0" * 100 + gzip.compress(b"two") + b"\0" * 1000)
     assert documents_of(path) == [b"onetwo"]

@@ -114,7 +114,7 @@ def test_a_document_without_a_place_to_cut_is_read_up_to_the_limit_and_no_furthe
         documents_of(path, max_document_bytes=limit)
 
 
-def test_batches_have_room_behind_the_text_that_may_be_read(write, small_batches):
+def test_batches_have_readable_padding_after_the_text(write, small_batches):
     for batch in batches_of(write(b"some words " * 200), cut=cut_at_spaces):
         assert len(batch.spans().text) >= batch.spans().ends[-1] + 64
 

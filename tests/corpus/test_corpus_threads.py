@@ -43,7 +43,7 @@ def test_batches_come_in_order_whatever_the_number_of_readers(files, small_batch
         assert documents_in([batch for index, batch in found if index == i]) == texts
 
 
-def test_reading_goes_on_from_any_mark_of_any_input(files, small_batches):
+def test_reading_continues_from_any_mark_of_any_input(files, small_batches):
     def places(**options):
         found = read_files(files, Reading(), cut=cut_at_spaces, num_readers=3, **options)
         return [(index, batch.mark, batch.next_mark) for index, batch in found]
@@ -152,7 +152,7 @@ def test_without_skip_the_first_bad_input_is_an_error(some_bad):
         gm.count_words(some_bad, progress=None, special_tokens=())
 
 
-def test_a_missing_input_is_an_error_all_the_same(tmp_path):
+def test_a_missing_input_is_an_error_even_with_skip(tmp_path):
     with pytest.raises(FileNotFoundError):
         gm.count_words(tmp_path / "missing.txt", on_error="skip", special_tokens=())
 

@@ -69,7 +69,7 @@ def test_paths_in_documents_and_texts_in_files_are_type_errors(folder):
 
 
 @pytest.mark.parametrize("items", [None, 7, 1.5, open], ids=repr)
-def test_what_is_no_iterable_is_refused_when_documents_are_made(items):
+def test_documents_of_an_object_that_is_not_iterable_are_refused(items):
     with pytest.raises(TypeError, match=r"Documents takes texts, got a \w+\. Pass an iterable"):
         gm.Documents(items)
 
@@ -119,7 +119,7 @@ def test_control_characters_of_file_names_are_escaped_in_messages(folder):
     assert caught.value.path == name
 
 
-def test_what_is_no_text_by_its_kind_is_refused_with_what_it_is(folder):
+def test_a_file_that_is_not_text_is_refused_with_its_kind(folder):
     tok = gm.train_tokenizer(["low low lower"], vocab_size=260, progress=None)
     tok.save("tok.json")
     gm.encode_corpus(["low low"], tok, out="shards", progress=None)

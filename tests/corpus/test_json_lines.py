@@ -346,7 +346,7 @@ def test_any_buffer_of_bytes_will_do(make):
     assert extract(inside) == extract(SAMPLE)
 
 
-def test_what_is_no_buffer_of_bytes_is_refused():
+def test_a_value_that_is_not_a_buffer_of_bytes_is_refused():
     with pytest.raises(TypeError):
         _core.extract_json("{}", b"text")
     with pytest.raises((BufferError, ValueError)):

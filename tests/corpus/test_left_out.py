@@ -56,12 +56,12 @@ def test_the_advice_works(data):
 @pytest.mark.parametrize(
     "name", ["README.md", "LICENSE", "LICENSE.txt.bak", "dataset_info.json", "state.json", ".x.md"]
 )
-def test_what_lies_beside_every_corpus_is_not_worth_a_word(data, name):
+def test_files_that_are_beside_every_corpus_are_not_reported(data, name):
     (data / name).write_text("text")
     assert left_out("data") == []
 
 
-def test_shards_in_the_folder_of_the_corpus_are_not_worth_a_word(data):
+def test_shards_in_the_folder_of_the_corpus_are_not_reported(data):
     tok = gm.train_tokenizer("data", vocab_size=260, progress=None)
     for _ in range(2):
         with warnings.catch_warnings():
@@ -70,7 +70,7 @@ def test_shards_in_the_folder_of_the_corpus_are_not_worth_a_word(data):
     assert left_out("data") == []
 
 
-def test_a_format_that_was_asked_for_leaves_the_others_out_in_silence(data):
+def test_an_explicit_format_skips_other_files_without_a_warning(data):
     (data / "a.md").write_text("text")
     assert left_out("data", input_format="jsonl") == []
 

@@ -231,7 +231,7 @@ def test_files_that_were_found_before_are_a_corpus_too(folder):
         (None, "Pass a path"),
     ],
 )
-def test_what_is_no_corpus_is_a_type_error_that_says_what_to_pass(corpus, hint):
+def test_an_object_that_is_not_a_corpus_is_a_type_error_that_says_what_to_pass(corpus, hint):
     with pytest.raises(TypeError, match=hint):
         open_corpus(corpus)
 
@@ -269,7 +269,7 @@ def test_documents_are_taken_from_the_iterator_a_batch_at_a_time():
     assert sum(len(batch.spans().begins) for batch in batches) == 90
 
 
-def test_a_document_longer_than_a_batch_is_a_batch_of_its_own():
+def test_a_document_longer_than_a_batch_is_a_separate_batch():
     lengths = [5, 100, 5, 5]
     batches = list(TextStream([b"x" * length for length in lengths]).read_batches(batch_bytes=10))
     assert [[len(document) for document in documents_in([batch])] for batch in batches] == [[5], [100], [5, 5]]

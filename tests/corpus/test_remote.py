@@ -179,7 +179,7 @@ def test_a_long_list_is_asked_about_several_at_a_time_and_keeps_its_order(counte
     assert all(counted.asked(f"b/{i}.txt") == {"head": 1} | ({} if tells_time else {"time": 1}) for i in range(100))
 
 
-def test_the_first_missing_name_of_a_list_is_the_one_that_is_told(counted):
+def test_the_first_missing_name_of_a_list_is_the_one_reported(counted):
     urls = [f"counted://b/{i}.txt" for i in range(50)]
     for i in range(10):
         counted.put(f"b/{i}.txt", b"x")
@@ -204,7 +204,7 @@ def test_an_input_that_changed_since_it_was_found_or_while_it_is_read_is_an_erro
         next(read_batches(input, reading, cut=None))
 
 
-def test_a_file_system_that_gives_less_than_it_said_is_an_error(counted):
+def test_a_file_system_that_returns_less_than_the_reported_size_is_an_error(counted):
     """Its size and time are unchanged, so only the tag shows the change."""
     counted.put("b/a.txt", b"some text")
     input, reading = find("counted://b/a.txt")
@@ -280,7 +280,7 @@ def test_a_missing_or_forbidden_url_is_the_error_of_the_system_and_is_not_skippe
         assert caught.value.errno
 
 
-def test_a_connection_that_fsspec_calls_a_missing_file_is_told_by_its_cause(counted):
+def test_a_connection_error_that_fsspec_calls_a_missing_file_is_reported_by_its_cause(counted):
     """Its web file system raises FileNotFoundError(url) from the real cause."""
     missing = FileNotFoundError("counted://b/a.txt")
     missing.__cause__ = ClientError("Cannot connect to host")

@@ -163,7 +163,7 @@ def test_the_column_is_text_unless_another_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_a_column_that_is_not_there_is_an_error_with_those_there_are(tmp_path, kind):
+def test_a_missing_column_is_an_error_that_lists_the_existing_ones(tmp_path, kind):
     with pytest.raises(gm.CorpusError, match=r"no (column|field) 'text' \(.*'id', 'body'\)\. Pass text_field=\"body\""):
         read(TABLES[kind](tmp_path))
 
@@ -287,7 +287,7 @@ def test_a_table_of_an_unknown_library_is_not_taken_as_its_column_names():
 
 
 @pytest.mark.parametrize("corpus", [[], iter(()), pa.table({"text": pa.array([], pa.string())}), [{"text": None}]])
-def test_an_empty_corpus_is_said_to_be_empty(corpus, tmp_path):
+def test_an_empty_corpus_is_reported_as_empty(corpus, tmp_path):
     with pytest.raises(gm.EmptyCorpusError):
         gm.count_words(corpus, progress=None)
 

@@ -32,7 +32,7 @@ def link(path, target):
 
 
 @pytest.mark.parametrize("corpus", ["data", "data/**/*.txt", "data/**", "**/data/**/*.txt", "file:data"])
-def test_folders_and_globs_follow_links_and_read_no_file_again_behind_a_loop(folder, corpus):
+def test_folders_and_globs_follow_links_and_read_no_file_again_after_a_loop(folder, corpus):
     """The glob module reads a.txt 41 times here, and a walk without links misses c.txt."""
     link("data/loop", "../data")
     link("data/deep/up", "..")

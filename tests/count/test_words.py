@@ -69,7 +69,7 @@ def test_adding_tables_is_counting_both_corpora_one_after_the_other():
     )
 
 
-def test_tables_of_different_patterns_or_specials_can_not_be_added():
+def test_tables_of_different_patterns_or_specials_cannot_be_added():
     with pytest.raises(gm.CorpusError, match=r"pattern='gpt2'.*pattern='cl100k'"):
         gm.count_words(["a"], special_tokens=()) + gm.count_words(["a"], pattern="cl100k", special_tokens=())
     with pytest.raises(gm.CorpusError, match=r"special_tokens=\[\].*special_tokens=\['<s>'\]"):
@@ -213,7 +213,7 @@ def test_a_file_with_any_byte_changed_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("num_words", [2**62, 2**40, -1, 1.5, "2", None, True])
-def test_a_header_that_lies_about_its_size_allocates_nothing(tmp_path, num_words):
+def test_a_header_with_a_false_size_allocates_nothing(tmp_path, num_words):
     header = {"pattern": {"name": None, "regex": "a+"}, "special_tokens": [], "num_bytes": 3, "source_bytes": 3}
     text = json.dumps(header | {"num_words": num_words}).encode()
     (tmp_path / "w.gmw").write_bytes(struct.pack("<8sII", MAGIC, 1, len(text)) + text + bytes(100))
@@ -246,7 +246,7 @@ def test_a_memory_limit_spills_to_disk_and_changes_nothing(tmp_path, monkeypatch
     assert list(spill.iterdir()) == []
 
 
-def test_a_limit_that_can_not_hold_even_the_result_is_an_error_that_says_so(tmp_path):
+def test_a_limit_smaller_than_the_result_is_an_error_that_says_so(tmp_path):
     (tmp_path / "many.txt").write_text(" ".join(f"{i:07d}" for i in range(1_500_000)))
     with pytest.raises(gm.MemoryLimitError, match=r"memory_limit=33554432.*min_frequency") as caught:
         gm.count_words(tmp_path / "many.txt", memory_limit=32 << 20, special_tokens=())
@@ -332,6 +332,6 @@ def test_counting_counted_words_again_takes_their_pattern_and_refuses_another():
         gm.count_words(words, pattern="gpt2", progress=None)
 
 
-def test_a_word_without_utf8_form_is_an_error_of_ours():
+def test_a_word_with_lone_surrogates_is_a_gristmill_error():
     with pytest.raises(gm.TextError, match="lone surrogate"):
         gm.Words.from_counts({"\ud800": 1})

@@ -237,12 +237,12 @@ def test_the_rule_of_chunks_is_checked_before_the_first_is_read(small):
         ([bytearray(b"a")], "chunk 0 is a bytearray"),
     ],
 )
-def test_chunks_that_are_no_text(tok, given, message):
+def test_chunks_that_are_not_texts_are_refused(tok, given, message):
     with pytest.raises(TypeError, match=message):
         list(tok.encode_iterable(given))
 
 
-def test_a_chunk_without_utf8_form_is_named(tok):
+def test_a_chunk_with_lone_surrogates_is_named(tok):
     for chunk in ("ab\ud800", "x" * 50_000 + "ab\ud800"):
         with pytest.raises(gm.TextError, match=rf"chunk 1 cannot be encoded as UTF-8.*at character {len(chunk) - 1} "):
             list(tok.encode_iterable(["a", chunk]))
@@ -273,7 +273,7 @@ def test_a_batch_may_be_any_iterable(small):
         ([None], r"texts\[0\] is a NoneType"),
     ],
 )
-def test_a_batch_that_is_none(tok, texts, message):
+def test_an_object_that_is_not_a_batch_is_refused(tok, texts, message):
     for dropout in (0.0, 0.5):
         with pytest.raises(TypeError, match=message):
             tok.encode_batch(texts, dropout=dropout)
@@ -336,7 +336,7 @@ def test_ids_have_the_smallest_dtype_that_holds_every_id_or_the_one_asked_for(sm
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "float32", "bool", "U4", "nonsense", 7, object])
-def test_a_dtype_that_does_not_hold_the_ids_is_an_option_error(small, dtype, tmp_path):
+def test_a_dtype_that_cannot_represent_the_ids_is_an_option_error(small, dtype, tmp_path):
     (tmp_path / "text").write_text("abc")
     with pytest.raises(gm.OptionError, match="dtype="):
         small.encode_array("abc", dtype=dtype)
@@ -430,14 +430,14 @@ def test_dropout_of_a_text_in_a_batch_does_not_depend_on_its_neighbours(tok):
 
 
 @pytest.mark.parametrize("dropout", [-0.1, 1.1, float("nan"), "x", [1]])
-def test_a_dropout_that_is_no_probability(tok, dropout):
+def test_a_dropout_that_is_not_a_probability_is_refused(tok, dropout):
     for call in (tok.encode, lambda text, **options: tok.encode_batch([text], **options)):
         with pytest.raises(gm.OptionError, match="dropout="):
             call("a", dropout=dropout)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64, 1.5, "x", True])
-def test_a_seed_that_is_none(tok, seed):
+def test_an_invalid_seed_is_refused(tok, seed):
     with pytest.raises(gm.OptionError, match="seed="):
         tok.encode("a", dropout=0.5, seed=seed)
 
@@ -446,7 +446,7 @@ def test_a_seed_that_is_none(tok, seed):
 
 
 @pytest.mark.parametrize("method", ["encode", "encode_ordinary", "encode_array", "count_tokens", "encode_with_offsets"])
-def test_what_is_no_text_is_a_type_error_and_a_lone_surrogate_a_text_error(tok, method):
+def test_an_object_that_is_not_a_text_is_a_type_error_and_a_lone_surrogate_a_text_error(tok, method):
     call = getattr(tok, method)
     for bad in (None, 7, ["a"], bytearray(b"a"), memoryview(b"a"), object()):
         with pytest.raises(TypeError, match=r"the text is a .*Pass str or bytes"):
@@ -457,14 +457,14 @@ def test_what_is_no_text_is_a_type_error_and_a_lone_surrogate_a_text_error(tok, 
 
 @pytest.mark.parametrize("method", ["encode", "encode_array", "count_tokens", "encode_with_offsets", "encode_iterable"])
 @pytest.mark.parametrize("specials", ["<s>", 7, None, [["<s>"]], {"<t>"}, [7], b"<s>"])
-def test_specials_that_are_none_are_a_special_token_error(tok, method, specials):
+def test_unknown_specials_are_a_special_token_error(tok, method, specials):
     for argument in ("allowed_special", "disallowed_special"):
         with pytest.raises(gm.SpecialTokenError, match=argument):
             getattr(tok, method)("a", **{argument: specials})
 
 
 @pytest.mark.parametrize("num_threads", [0, -1, 1.5, "2", 10**9, True])
-def test_a_number_of_threads_that_is_none(tok, num_threads, tmp_path):
+def test_an_invalid_number_of_threads_is_refused(tok, num_threads, tmp_path):
     (tmp_path / "text").write_text("abc")
     for call in (tok.encode_array, tok.count_tokens, lambda text, **o: tok.encode_batch([text], **o)):
         with pytest.raises(gm.OptionError, match="num_threads="):
@@ -497,7 +497,7 @@ def test_an_empty_file_and_raw_bytes(tok, tmp_path):
     assert tok.decode_bytes(tok.encode_file(str(tmp_path / "raw"))) == b"\xef\xbb\xbf" + raw
 
 
-def test_a_file_that_can_not_be_read(tok, tmp_path):
+def test_a_file_that_cannot_be_read(tok, tmp_path):
     with pytest.raises(FileNotFoundError):
         tok.encode_file(tmp_path / "missing")
     with pytest.raises(OSError):

@@ -57,7 +57,7 @@ def test_truncated_cuts_at_the_right_or_the_left(rows):
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, "2", None, True])
-def test_a_length_that_is_none_is_an_option_error(rows, bad):
+def test_an_invalid_length_is_an_option_error(rows, bad):
     with pytest.raises(gm.OptionError, match="max_tokens="):
         rows.truncated(bad)
 
@@ -83,7 +83,7 @@ def test_padded_at_the_right_and_the_left(rows):
         ({"dtype": "float32"}, "dtype=float32 cannot represent"),
     ],
 )
-def test_padding_that_can_not_be(rows, arguments, message):
+def test_impossible_padding_is_refused(rows, arguments, message):
     with pytest.raises(gm.OptionError, match=message):
         rows.padded(**({"pad_id": 0} | arguments))
 

@@ -97,7 +97,7 @@ def test_shards_are_the_same_bytes_for_1_and_3_workers(tok, tmp_path, format):
     assert files[1] == files[3]
 
 
-def test_shards_hold_the_ids_of_the_reference(tok, tmp_path):
+def test_shards_have_the_ids_of_the_reference(tok, tmp_path):
     gm.encode_corpus(iter([STORY, "ab"]), tok, out=tmp_path / "shards", end_of_text=None, num_threads=2, progress=None)
     expected = reference.encode(STORY, tok.merges, pattern=PATTERN)
     assert gm.Shards(tmp_path / "shards")[0].tolist() == expected
@@ -150,7 +150,7 @@ def test_a_forged_special_in_a_stream_is_found_before_the_stream_has_ended(tok):
     assert len(taken) < 20
 
 
-def test_work_goes_on_with_the_workers_that_could_be_started(tok, small_groups, monkeypatch):
+def test_work_continues_with_the_workers_that_could_be_started(tok, small_groups, monkeypatch):
     start = worker_pool.WorkerPool._start_worker
 
     def start_one(self):

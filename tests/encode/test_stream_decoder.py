@@ -48,7 +48,7 @@ def test_a_torch_tensor_is_taken():
     assert TOK.decode(torch.tensor([97, 98])) == "ab"
 
 
-def test_a_rest_follows_errors_and_then_all_begins_anew():
+def test_finish_treats_the_rest_according_to_errors_and_resets_the_decoder():
     decoder = TOK.stream_decoder()
     assert decoder.push(0xC3) == ""
     assert decoder.finish() == "\ufffd"

@@ -128,7 +128,7 @@ def test_a_part_of_a_character_is_replaced_or_kept_as_bytes(small):
         small.decode(ids, errors="strict")
 
 
-def test_a_text_without_utf8_form_is_refused_with_its_position(small):
+def test_a_text_with_lone_surrogates_is_refused_with_its_position(small):
     with pytest.raises(gm.TextError, match=r"'\\udc80' at character 2"):
         small.encode("ab\udc80")
     with pytest.raises(TypeError, match="Pass str or bytes"):
@@ -233,7 +233,7 @@ def test_truncated_keeps_the_first_merges_and_moves_the_specials(tok):
     assert tok.truncated(260).merges == []
 
 
-def test_truncated_refuses_sizes_it_can_not_have(tok):
+def test_truncated_refuses_invalid_sizes(tok):
     with pytest.raises(gm.VocabSizeError, match=r"256 byte tokens and 4 special tokens already need 260"):
         tok.truncated(259)
     with pytest.raises(gm.VocabSizeError, match=r"larger than the vocab_size of this tokenizer, 500.*extended\(\)"):
@@ -291,7 +291,7 @@ def test_pickle_and_copy_give_an_equal_tokenizer_that_works(tok):
         ([[1.5, 2.0]], "array of ids"),
     ],
 )
-def test_merge_ids_that_can_not_be(merges, message):
+def test_invalid_merge_ids_are_refused(merges, message):
     with pytest.raises(gm.TokenizerFormatError, match=message):
         check_merges(merges)
     with pytest.raises(gm.TokenizerFormatError):
@@ -309,7 +309,7 @@ def test_merge_ids_that_can_not_be(merges, message):
         ([(b"a", b"")], "joins b''"),
     ],
 )
-def test_merges_of_bytes_that_can_not_be(merges, message):
+def test_invalid_merges_of_bytes_are_refused(merges, message):
     with pytest.raises(gm.TokenizerFormatError, match=message):
         Tokenizer(merges)
 
@@ -420,7 +420,7 @@ def test_a_malformed_file_is_a_format_error_that_names_file_and_fault(tmp_path, 
     ],
     ids=range(12),
 )
-def test_what_is_no_tokenizer_file_at_all_is_a_format_error(tmp_path, content):
+def test_a_file_that_is_not_a_tokenizer_file_is_a_format_error(tmp_path, content):
     (tmp_path / "bad.json").write_bytes(content)
     with pytest.raises(gm.TokenizerFormatError, match=r"bad\.json: "):
         Tokenizer.load(tmp_path / "bad.json")

@@ -82,7 +82,7 @@ def test_an_executor_is_known_by_its_name(name):
         (gm.Processes, r"executor=Processes is a class. Pass one of its objects: Processes\(\)"),
     ],
 )
-def test_what_is_no_executor_is_refused_with_those_there_are(executor, message):
+def test_an_unknown_executor_is_refused_with_the_known_ones(executor, message):
     with pytest.raises(gm.OptionError, match=message):
         check_executor(executor)
 

@@ -169,7 +169,7 @@ def test_an_address_beside_a_connection_to_another_cluster_is_refused(cluster):
 
 
 @pytest.mark.parametrize("address", ["http://head:6379", "head:port", "ray://", "", 6379])
-def test_an_address_that_is_none_is_refused_with_those_that_are(address):
+def test_an_invalid_address_is_refused_with_the_valid_forms(address):
     with pytest.raises(gm.OptionError, match=r"address=.* is not the address .*'auto'.*ray://HOST:10001"):
         gm.Ray(address=address)
 

@@ -98,7 +98,7 @@ def test_killed_at_any_step_of_a_whole_overwrite(tok, corpus, judge, tmp_path):
     assert step > 40
 
 
-def test_readers_in_the_middle_of_the_exchange_hear_what_happened_and_what_to_do(judge, tmp_path):
+def test_readers_in_the_middle_of_the_exchange_get_an_error_that_says_what_to_do(judge, tmp_path):
     (tmp_path / "runs").mkdir()
     num_without = 0
     for out in killed_in_the_exchange(judge, tmp_path / "runs"):
@@ -112,7 +112,7 @@ def test_readers_in_the_middle_of_the_exchange_hear_what_happened_and_what_to_do
     assert num_without > 10
 
 
-def test_a_file_that_somebody_put_into_the_new_folder_stops_the_exchange_before_it_begins(tok, corpus, judge, tmp_path):
+def test_a_file_of_another_program_in_the_new_folder_stops_the_exchange_before_it_begins(tok, corpus, judge, tmp_path):
     out = tmp_path / "out"
     before_the_exchange(judge, out)
     (out / ".new" / "thesis.tex").write_text("precious")
@@ -125,7 +125,7 @@ def test_a_file_that_somebody_put_into_the_new_folder_stops_the_exchange_before_
     assert everything(out) == everything(judge["new"])
 
 
-def test_a_file_that_somebody_put_where_a_new_shard_goes_is_not_replaced(judge, tmp_path):
+def test_a_file_of_another_program_with_the_name_of_a_new_shard_is_not_replaced(judge, tmp_path):
     out = tmp_path / "out"
     before_the_exchange(judge, out)
     name = sorted(set(digest(judge["new"])) - set(digest(judge["old"])))[0]

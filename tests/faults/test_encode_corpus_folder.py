@@ -131,7 +131,7 @@ def test_leftovers_of_a_kill_right_after_the_manifest_are_removed(tok, corpus, t
     assert digest(tmp_path / "out") == expected
 
 
-def test_batches_that_end_elsewhere_are_not_gone_on_with(tok, corpus, tmp_path, monkeypatch):
+def test_a_run_whose_batches_end_elsewhere_is_not_resumed(tok, corpus, tmp_path, monkeypatch):
     small_batches(monkeypatch)
     monkeypatch.setattr("gristmill.shards.meter.REPORT_SECONDS", 0)
     unfinished(corpus, tok, tmp_path / "out")

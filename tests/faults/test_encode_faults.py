@@ -295,7 +295,7 @@ def test_what_a_progress_callback_raises_ends_the_encoding(slow_file):
         encoder.encode_file(slow_file, encoder.special_rule([], []), 2, on_progress)
 
 
-def test_what_is_no_readable_file_is_an_os_error(tmp_path):
+def test_a_path_that_is_not_a_readable_file_is_an_os_error(tmp_path):
     encoder = make_encoder()
     rule = encoder.special_rule([], [])
     with pytest.raises(FileNotFoundError, match="none"):
@@ -546,14 +546,14 @@ def test_a_whole_number_that_the_core_cannot_hold_is_refused(call, number):
         call(number)
 
 
-def test_a_cut_after_a_start_beyond_the_text_is_none():
+def test_a_start_beyond_the_text_has_no_cut_after_it():
     encoder = make_encoder()
     assert encoder.last_cut(b"a b c d", 0, RULE) == 5
     for start in (7, 2**16, 2**32, 2**63, 2**64 - 1):
         assert encoder.last_cut(b"a b c d", start, RULE) == 0
 
 
-def test_what_is_no_text_is_a_type_error_and_a_lone_surrogate_a_unicode_error():
+def test_an_object_that_is_not_a_text_is_a_type_error_and_a_lone_surrogate_a_unicode_error():
     encoder = make_encoder()
     rule = encoder.special_rule([], [])
     calls = [

@@ -147,7 +147,7 @@ def read_manifest_of(root, tokenizer):
     gm.Manifest.read(root / "shards")
 
 
-def go_on(root, tokenizer):
+def resume(root, tokenizer):
     encode(root, root / "shards", tokenizer)
 
 
@@ -157,11 +157,11 @@ def go_on(root, tokenizer):
     "name, call",
     [
         ("manifest.json", read_manifest_of),
-        ("manifest.json", go_on),
+        ("manifest.json", resume),
         ("manifest.json", lambda root, _: verify_shards(root / "shards")),
-        ("progress.json", go_on),
-        (".request.json", go_on),
-        (".replaced.json", go_on),
+        ("progress.json", resume),
+        (".request.json", resume),
+        (".replaced.json", resume),
     ],
 )
 def test_a_pipe_or_device_in_the_place_of_a_file_of_shards_is_an_error(name, call, kind, unfinished, tmp_path):

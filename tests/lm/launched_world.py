@@ -2,7 +2,7 @@
 
 start_world   one process per rank, with the environment that a launcher gives each of them
 start_alone   one process, which starts the others itself
-train_on_two  one training by a process that starts a second one
+train_on_two  trainings by a process that starts a second one
 """
 
 from __future__ import annotations
@@ -145,6 +145,10 @@ def finish(processes):
     return found
 
 
-def train_on_two(folder, shards, out, *, before="", **options):
-    """Train in a new process, which starts the second one, as a command would. `before` runs in both first."""
-    finish(start_alone(command(folder, shards, [job(out, **{"devices": 2, **options})], before)))
+def train_on_two(folder, shards, runs, *, before="", **options):
+    """Train in a new process, which starts the second one, as a command would. `before` runs in both first.
+
+    runs: the strategy of each run by its folder. Starting processes takes longer than a tiny run.
+    """
+    jobs = [job(out, devices=2, strategy=strategy, **options) for out, strategy in runs.items()]
+    finish(start_alone(command(folder, shards, jobs, before)))

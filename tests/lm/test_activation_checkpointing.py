@@ -170,12 +170,12 @@ def test_it_may_be_switched_on_when_a_run_is_resumed(tiny_shards, tmp_path):
     assert events, "the change is recorded"
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_two_ranks_take_the_steps_of_one(strategy, tiny_shards, tmp_path):
+def test_two_ranks_take_the_steps_of_one(tiny_shards, tmp_path):
     train(tiny_shards, tmp_path / "one", batch_size=8, **OPTIONS)
-    options = {**OPTIONS, "batch_size": 4, "strategy": strategy, "activation_checkpointing": True}
-    train_on_two(tmp_path, tiny_shards, tmp_path / "two", **options)
-    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=2e-5)
+    runs = {tmp_path / strategy: strategy for strategy in ("ddp", "fsdp")}
+    train_on_two(tmp_path, tiny_shards, runs, **OPTIONS, batch_size=4, activation_checkpointing=True)
+    for run in runs:
+        assert losses(run) == pytest.approx(losses(tmp_path / "one"), abs=2e-5)
 
 
 def test_generation_from_such_a_run_needs_nothing_else(tiny_shards, tmp_path):

@@ -76,5 +76,5 @@ def test_a_run_with_fsdp_divides_the_model_among_all_of_its_devices(tiny_shards,
             return 2
         set_up.find_batch_size = find
     """
-    train_on_two(tmp_path, tiny_shards, tmp_path / "run", before=note, batch_size="auto", strategy="fsdp", max_steps=1)
+    train_on_two(tmp_path, tiny_shards, {tmp_path / "run": "fsdp"}, before=note, batch_size="auto", max_steps=1)
     assert [(tmp_path / f"parts-{rank}").read_text() for rank in (0, 1)] == ["2", "2"]

@@ -211,6 +211,8 @@ def tuned(base, tmp_path_factory):
             "max_steps": 300,
             "learning_rate": 5e-3,
             "val_fraction": 0.0,
+            "checkpoint_interval": 300,
+            "log_interval": 100,
             "sample_interval": 300,
             "weight_decay": 0.0,
         }

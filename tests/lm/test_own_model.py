@@ -211,7 +211,7 @@ def test_a_batch_size_of_auto_takes_the_same_global_batch(tiny_shards, tmp_path)
     assert config.batch_size * config.gradient_accumulation_steps == 4
 
 
-def train_on_two(folder, shards, out, **options):
+def train_on_two(folder, shards, runs, **options):
     """Train in a subprocess, which loads the example as --plugin does."""
     loading = f"""
         import gristmill as gm
@@ -221,19 +221,21 @@ def train_on_two(folder, shards, out, **options):
         def train(data, out, **options):
             gm.lm.train(data, out=out, progress=None, **options)
     """
-    launched_world.train_on_two(folder, shards, out, before=loading, **{**GRU, **options})
+    launched_world.train_on_two(folder, shards, runs, before=loading, **{**GRU, **options})
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_two_devices_take_the_steps_of_one(tiny_shards, tmp_path, strategy):
+def test_two_devices_take_the_steps_of_one(tiny_shards, tmp_path):
     steps = {"max_steps": 4, "log_interval": 1, "checkpoint_interval": 4, "val_check_interval": 4}
     train(tiny_shards, tmp_path / "one", batch_size=8, **steps)
-    train_on_two(tmp_path, tiny_shards, tmp_path / "two", batch_size=4, strategy=strategy, **steps)
-    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=1e-4)
-    one, two = tensors(tmp_path / "one", 4), tensors(tmp_path / "two", 4)
-    assert one.keys() == two.keys()
-    for name in one:
-        torch.testing.assert_close(one[name], two[name], atol=1e-3, rtol=1e-2)
+    runs = {tmp_path / strategy: strategy for strategy in ("ddp", "fsdp")}
+    train_on_two(tmp_path, tiny_shards, runs, batch_size=4, **steps)
+    one = tensors(tmp_path / "one", 4)
+    for run in runs:
+        assert losses(run) == pytest.approx(losses(tmp_path / "one"), abs=1e-4)
+        two = tensors(run, 4)
+        assert one.keys() == two.keys()
+        for name in one:
+            torch.testing.assert_close(one[name], two[name], atol=1e-3, rtol=1e-2)
 
 
 def test_the_command_line_trains_resumes_and_writes_with_a_plugin(tiny_shards, trained, tmp_path, capsys):

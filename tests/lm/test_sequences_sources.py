@@ -326,7 +326,7 @@ def test_ids_are_found_under_the_name_that_hugging_face_gives_them(tmp_path, ope
     assert sorted(found.train.read(i).tolist() for i in range(2)) == [[1, 2], [3]]
 
 
-def test_a_missing_column_lists_those_there_are(tmp_path, opened):
+def test_a_missing_column_lists_the_existing_ones(tmp_path, opened):
     path = write(tmp_path / "a.parquet", body=["x"], ids=[[1]])
     with pytest.raises(
         gm.CorpusError, match=r"no column 'text', 'tokens' or 'input_ids' \(columns: 'body' \(string\), 'ids' \(list"

@@ -18,6 +18,7 @@ from gristmill.lm.training.checkpoint import load_model
 from gristmill.lm.training.schedules import step_seed
 from gristmill.lm.use.evaluation import evaluate
 from gristmill.posterior import PosteriorMetricsMonitor
+from gristmill.posterior.drawing import Drawing
 from gristmill.sample_corpus import write_sample_corpus
 from lm.tiny_runs import Crash, assert_same_run, build_shards, crash_at, records, tensors, texts, tokenizer, train
 
@@ -207,7 +208,8 @@ def test_another_batch_size_would_be_other_data_and_is_refused(shards, tmp_path)
         ({"fast_detection": True, "update_frequency": 100, "plot_frequency": 0}, (100, 0, 50)),
     ],
 )
-def test_passed_options_override_fast_detection(shards, tmp_path, options, expected):
+def test_passed_options_override_fast_detection(shards, tmp_path, options, expected, monkeypatch):
+    monkeypatch.setattr(Drawing, "_start", lambda drawing: None)  # starting matplotlib takes longer than the run
     said = {"update_frequency": None, "window_size": None, "plot_frequency": None, **options}
     train_vae(shards, tmp_path / "run", max_steps=1, **said)
     config = json.loads((tmp_path / "run" / "config.json").read_text())

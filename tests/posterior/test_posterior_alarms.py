@@ -35,7 +35,7 @@ def together(looks):
 @pytest.mark.parametrize(
     ("kind", "bad"), [("collapse", COLLAPSED), ("few_units", FEW), ("ignored", IGNORED), ("prior", FAR)]
 )
-def test_one_bad_window_says_nothing_and_two_running_raise_and_two_good_ones_clear(kind, bad):
+def test_one_bad_window_raises_nothing_and_two_in_a_row_raise_and_two_good_ones_clear(kind, bad):
     assert changes(bad, HEALTHY, bad, HEALTHY) == [[], [], [], []]
     assert changes(HEALTHY, bad, bad, bad) == [[], [], [f"+{kind}"], []]
     assert changes(bad, bad, HEALTHY, bad, HEALTHY, HEALTHY) == [[], [f"+{kind}"], [], [], [], [f"-{kind}"]]
@@ -59,7 +59,7 @@ def test_a_collapsed_posterior_raises_one_alarm_not_three():
     assert together(changes(*[COLLAPSED] * 10)) == ["+collapse"]
 
 
-def test_a_few_units_that_hardly_stir_are_a_collapse_all_the_same():
+def test_a_few_units_with_little_variance_are_still_a_collapse():
     assert changes(*[{"mutual_information": 0.05, "active_units": 2, "active_units_strict": 0}] * 2)[1] == ["+collapse"]
 
 
@@ -115,7 +115,7 @@ def test_every_message_names_its_figure_and_the_options_that_help_in_their_order
         assert places == sorted(places)
 
 
-def test_in_a_loop_of_somebody_else_no_message_names_an_option_of_the_trainer():
+def test_in_a_users_own_loop_no_message_names_an_option_of_the_trainer():
     options = set(options_of_model("vae"))
     not_finite = {"kl": None}
     for kind, bad in (*BAD, ("not_finite", not_finite)):

@@ -84,7 +84,7 @@ def test_steps_are_counted_by_the_monitor_unless_the_caller_numbers_them():
     assert counted.history == numbered.history
 
 
-def test_reconstruction_a_token_is_turned_into_reconstruction_a_sequence():
+def test_reconstruction_per_token_is_converted_to_reconstruction_per_sequence():
     a_sequence, a_token = (quiet_monitor(5, 0, 5) for _ in range(2))
     feed(a_sequence, batches(5), reconstruction=torch.tensor(45.0))
     feed(a_token, batches(5), reconstruction=torch.tensor(3.0), num_tokens=torch.tensor(60))  # of 4 sequences
@@ -281,7 +281,7 @@ def test_arguments_that_do_not_fit_are_errors_that_say_what_to_pass():
         PosteriorMetricsMonitor(update_frequency=0)
 
 
-def test_verbose_is_a_line_a_look_on_stderr(capsys):
+def test_verbose_prints_one_line_per_measurement_on_stderr(capsys):
     monitor = PosteriorMetricsMonitor(2, 0, 2, verbose=True)
     for mu, logvar, z in batches(4):
         monitor.update(mu, logvar, z)
@@ -298,7 +298,7 @@ def test_importing_the_package_needs_no_torch():
 
 
 @pytest.mark.parametrize("bad", ["one mu", "all mu", "logvar"])
-def test_a_posterior_that_is_not_finite_has_an_alarm_of_its_own(bad):
+def test_a_posterior_that_is_not_finite_has_a_separate_alarm(bad):
     monitor = quiet_monitor(2, 0, 2)
     for mu, logvar, z in batches(6, batch_size=16):
         mu, logvar = mu.clone(), logvar.clone()
@@ -324,12 +324,12 @@ def test_a_posterior_that_is_not_finite_has_an_alarm_of_its_own(bad):
         (torch.zeros(4, 2), torch.zeros(4, 2), [1, 2]),
     ],
 )
-def test_what_is_no_posterior_is_refused_in_words(mu, logvar, z):
+def test_tensors_that_are_not_a_posterior_are_refused_with_a_message(mu, logvar, z):
     with pytest.raises(OptionError, match="B x Z"):
         quiet_monitor(1, 0, 1).update(mu, logvar, z)
 
 
-def test_numbers_that_are_none_are_refused():
+def test_invalid_numbers_are_refused():
     for options in ({"update_frequency": 1.5}, {"window_size": "a"}, {"update_frequency": True}):
         with pytest.raises(OptionError):
             PosteriorMetricsMonitor(**options)

@@ -44,7 +44,7 @@ def test_the_pieces_are_those_of_regex_as_str_and_as_bytes(pattern, specials):
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_invalid_bytes_are_characters_of_their_own_and_none_is_lost(pattern):
+def test_each_invalid_byte_is_one_character_and_none_is_lost(pattern):
     for seed in range(50):
         data = random_text(seed, 200)
         text = data.decode("utf-8", "surrogateescape")
@@ -71,7 +71,7 @@ def test_the_default_pattern_is_that_of_training():
 
 
 @pytest.mark.parametrize("pattern", ["gpt2", CUSTOM])
-def test_what_is_no_text_is_an_error_that_says_what_to_pass(pattern):
+def test_an_object_that_is_not_a_text_is_an_error_that_says_what_to_pass(pattern):
     with pytest.raises(TypeError, match=r"text is a list\. Pass str or bytes"):
         gm.pretokenize(["a"], pattern=pattern)
     with pytest.raises(gm.TextError, match="'\\\\ud800' at character 1 is a lone surrogate"):

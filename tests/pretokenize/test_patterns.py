@@ -66,7 +66,7 @@ def test_an_invalid_regular_expression_is_an_error_that_says_where():
 
 
 @pytest.mark.parametrize("pattern", ["", None, 7, b"gpt2", r"(?r)a", "a\ud800+"])
-def test_what_can_not_be_a_pattern_is_a_pattern_error(pattern):
+def test_an_invalid_pattern_is_a_pattern_error(pattern):
     with pytest.raises(gm.PatternError):
         resolve_pattern(pattern)
 
@@ -76,7 +76,7 @@ def test_a_pattern_error_is_a_value_error_before_any_corpus_is_read():
         gm.train_tokenizer("/no/such/file", vocab_size=300, pattern="[", special_tokens=())
 
 
-def test_the_user_is_told_once_that_a_pattern_has_no_native_matcher(monkeypatch):
+def test_one_warning_says_that_a_pattern_has_no_native_matcher(monkeypatch):
     monkeypatch.setattr(patterns, "_warned", set())
     for expected in (1, 0):
         with warnings.catch_warnings(record=True) as caught:

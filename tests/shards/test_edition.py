@@ -19,9 +19,9 @@ NUM_DOCUMENTS = 12
 TOKENIZER = gm.Tokenizer([], special_tokens=["<|endoftext|>"])
 
 
-def make(folder, letter, **options):
+def make(folder, letter, number=NUM_DOCUMENTS, **options):
     """Documents of this letter alone. Every letter gives the same number of tokens, documents and shards."""
-    texts = [letter * (5 + i) for i in range(NUM_DOCUMENTS)]
+    texts = [letter * (5 + i) for i in range(number)]
     encode_corpus(texts, TOKENIZER, out=folder, shard_tokens=10, progress=None, **options)
     return folder
 
@@ -67,14 +67,15 @@ def test_after_an_overwrite_an_open_reader_gives_the_old_documents_or_an_error(f
     assert letters(gm.Shards(folder)) == ("b", None)
 
 
-def test_at_every_step_of_an_overwrite_an_open_reader_gives_the_old_documents_or_an_error(folder, tmp_path):
+def test_at_every_step_of_an_overwrite_an_open_reader_gives_the_old_documents_or_an_error(tmp_path):
+    folder = make(tmp_path / "shards", "a", 5)  # more shards repeat the same steps
     seen_errors = 0
     for step in range(1000):
         out = tmp_path / "runs" / f"{step}"
         shutil.copytree(folder, out)
         shards, half_read = gm.Shards(out), gm.Shards(out)
-        half_read[NUM_DOCUMENTS // 2]
-        was_killed = run_and_die(step, lambda out=out: make(out, "b", overwrite=True))
+        half_read[2]
+        was_killed = run_and_die(step, lambda out=out: make(out, "b", 5, overwrite=True))
         for reader in (shards, half_read):
             found, refused = letters(reader)
             assert found in ("a", "")

@@ -1,3 +1,5 @@
+"""encode_corpus: the files of every format, splits, wrong options, and the records of a run."""
+
 from __future__ import annotations
 
 import json
@@ -109,7 +111,7 @@ def test_shards_give_the_documents_back(tok, tmp_path):
     assert shards.source_bytes == sum(len(text.encode()) for text in texts)
 
 
-def test_the_mark_may_stand_before_or_be_left_out_or_be_another_special(tok, tmp_path):
+def test_the_mark_may_come_before_or_be_left_out_or_be_another_special(tok, tmp_path):
     texts = ["aab", "", "b c"]
     encode(texts, tok, tmp_path / "before", end_of_text_position="before")
     assert read_shards(tmp_path / "before")[0] == flat(expected_ids(texts, tok, before=True))
@@ -430,7 +432,7 @@ def test_the_usual_column_of_parquet_is_called_tokens_and_is_not_recorded(tok, t
         ({"tokens_column": 5, "format": "parquet"}, "tokens_column=5 is a int"),
     ],
 )
-def test_a_column_that_cannot_be(tok, tmp_path, options, message):
+def test_an_invalid_column_name_is_refused(tok, tmp_path, options, message):
     with pytest.raises(gm.OptionError, match=message):
         encode_corpus(["low"], tok, out=tmp_path / "o", progress=None, **options)
 

@@ -334,7 +334,7 @@ def test_an_unfinished_run_without_an_executor_is_refused_with_the_reason(tok, c
     assert not verify_shards(out).problems
 
 
-def test_a_file_of_somebody_else_in_the_folder_is_never_removed(tok, corpus, tmp_path):
+def test_a_file_of_another_program_in_the_folder_is_never_removed(tok, corpus, tmp_path):
     out = tmp_path / "out"
     (out / ".parts").mkdir(parents=True)
     (out / ".parts" / "notes.txt").write_text("mine")

@@ -37,7 +37,7 @@ def test_a_large_file_is_read_in_16_stretches_the_first_and_last_among_them():
     assert found == f"{xxhash.xxh64(joined).intdigest():016x}"
 
 
-def test_a_terabyte_is_no_more_to_read():
+def test_a_terabyte_needs_no_more_reading():
     read = []
 
     def read_at(offset, size):

@@ -287,7 +287,7 @@ def test_no_name_of_a_folder_makes_a_bad_file_name(name):
     assert not set(file) & set("/\\\n ")
 
 
-def test_an_unknown_layout_names_those_there_are():
+def test_an_unknown_layout_names_the_known_ones():
     with pytest.raises(gm.OptionError, match=r"format='nemo' is not known\. Pass one of 'gristmill', 'nanogpt'"):
         check_layout("nemo")
 
@@ -342,7 +342,7 @@ def test_parquet_without_pyarrow_says_what_to_install(monkeypatch):
     name=st.sampled_from(list(LAYOUTS)),
     shard_tokens=st.integers(1, 20),
 )
-def test_shards_of_any_size_hold_all_documents_in_order(documents, name, shard_tokens, tmp_path_factory):
+def test_shards_of_any_size_have_all_documents_in_order(documents, name, shard_tokens, tmp_path_factory):
     found = LAYOUTS[name]
     if found.shard_tokens is None:
         shard_tokens = None

@@ -68,7 +68,7 @@ def test_what_is_written_is_read(tmp_path):
     assert read(tmp_path, manifest.to_json()) == manifest
 
 
-def test_the_keys_stand_in_the_order_of_their_declaration_between_head_and_checksum():
+def test_the_keys_are_in_the_order_of_their_declaration_between_head_and_checksum():
     data = example().to_json()
     assert data.endswith(b'"\n}\n')
     keys = list(json.loads(data))
@@ -287,5 +287,5 @@ def test_the_schema_has_the_fields_of_what_it_checks():
 
 def test_the_old_name_of_from_json_is_deprecated(tmp_path):
     data = example().to_json()
-    with pytest.warns(DeprecationWarning, match=r"Manifest\.of_json\(\) is now called Manifest\.from_json\(\)"):
+    with pytest.warns(DeprecationWarning, match=r"Manifest\.of_json\(\) is deprecated\. Use Manifest\.from_json\(\)"):
         assert Manifest.of_json(data, tmp_path) == Manifest.from_json(data, tmp_path) == example()

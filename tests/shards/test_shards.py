@@ -101,7 +101,7 @@ def test_what_a_folder_says_of_itself(folder):
     assert not shards.document_ends.flags.writeable
 
 
-def test_the_validation_split_is_a_split_of_its_own(folder):
+def test_the_validation_split_is_separate(folder):
     shards = Shards(folder, split="val")
     assert [shards.decode(i) for i in range(len(shards))] == ["low", "wide"]
     assert shards.paths[0].name == "val-00000.bin"

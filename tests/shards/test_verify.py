@@ -102,7 +102,7 @@ def test_a_flipped_byte_names_the_shard_and_both_checksums(folder):
     assert only_problem(folder).startswith("shard-00002.bin: its content has changed (checksum ")
 
 
-def test_an_edited_manifest_is_found_and_the_shards_are_checked_all_the_same(folder):
+def test_an_edited_manifest_is_found_and_the_shards_are_still_checked(folder):
     path = folder / "manifest.json"
     path.write_bytes(path.read_bytes().replace(b'"command": "gristmill encode"', b'"command": "something else"'))
     (folder / "shard-00001.idx").write_bytes(bytes(8))
@@ -194,7 +194,7 @@ def test_ids_are_looked_at_in_every_chunk_and_after_a_header(tmp_path, monkeypat
     assert only_problem(tmp_path / "s") == "train-00000.npy: token 200 is 65535; ids must be 0 to 274."
 
 
-def test_a_negative_id_is_none(tmp_path):
+def test_a_negative_id_is_a_problem(tmp_path):
     tokenizer = train()
     build_folder(tmp_path / "s", TEXTS, layout="megatron", tokenizer=tokenizer)
     path = tmp_path / "s" / "train.bin"
@@ -274,7 +274,7 @@ def test_parquet_rows_are_counted_and_their_ids_looked_at(tmp_path):
     assert "it has 8 documents; the manifest records 7." in found[2]
 
 
-def test_parquet_that_is_none_and_one_without_the_column(tmp_path):
+def test_a_file_that_is_not_parquet_and_one_without_the_column(tmp_path):
     build_folder(tmp_path / "s", TEXTS, layout="parquet", tokenizer=TOKENIZER)
     path = tmp_path / "s" / "train-00000.parquet"
     for content in (b"PAR1", None):

@@ -93,7 +93,7 @@ def test_the_rule_that_the_caller_names_is_the_rule_that_extending_uses(exported
 
 
 @pytest.mark.parametrize("exported", FORMATS, indirect=True)
-def test_extending_warns_when_nobody_has_stated_the_rule(exported):
+def test_extending_warns_when_the_rule_is_only_assumed(exported):
     path, given = exported
     loaded = gm.Tokenizer.load(path, **given)
     for tokenizer in (loaded, pickle.loads(pickle.dumps(loaded))):
@@ -104,7 +104,7 @@ def test_extending_warns_when_nobody_has_stated_the_rule(exported):
 
 
 @pytest.mark.parametrize("exported", ["huggingface", "minbpe"], indirect=True)
-def test_a_rule_that_nobody_has_stated_stays_unstated_when_saved_and_truncated(exported, tmp_path):
+def test_an_assumed_rule_stays_assumed_when_saved_and_truncated(exported, tmp_path):
     path, given = exported
     loaded = gm.Tokenizer.load(path, **given)
     loaded.save(tmp_path / "saved.json")

@@ -162,7 +162,7 @@ def test_several_candidates_are_named(tok, tmp_path):
         gm.Tokenizer.load(tmp_path)
 
 
-def test_the_tie_break_can_be_said(tok, tmp_path):
+def test_the_tie_break_can_be_passed(tok, tmp_path):
     tok.export(tmp_path / "m", format="huggingface")
     assert gm.Tokenizer.from_pretrained(tmp_path / "m", tie_break="smallest-ids").tie_break == "smallest-ids"
     with pytest.raises(gm.OptionError, match=r"^tie_break='none'"):

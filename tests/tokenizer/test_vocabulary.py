@@ -78,7 +78,7 @@ def test_several_merges_may_make_one_token():
     assert vocabulary.tokens[258] == b"abc"
 
 
-def test_a_merge_may_stand_before_the_one_that_makes_its_part():
+def test_a_merge_may_come_before_the_one_that_creates_its_part():
     num = 20_000  # quadratic time would take far too long
     made = np.arange(300, 300 + num)
     rows = np.column_stack([made - 1, np.full(num, 97), made]).astype(np.uint32)
@@ -124,7 +124,7 @@ def test_equal_fields_are_equal_hashed_equally_and_survive_pickle_and_copy():
         ({"ab": 256}, "at least one byte"),
     ],
 )
-def test_ids_that_can_not_be(change, message):
+def test_invalid_ids_are_refused(change, message):
     for build in (Vocabulary.from_ranks, lambda ids, specials: Vocabulary.from_pairs(ids, [], specials)):
         with pytest.raises(gm.TokenizerFormatError, match=message):
             build(BYTES | change, {})
@@ -145,7 +145,7 @@ def test_a_missing_byte_is_named():
         ([(b"", b"a")], "b'' is not in"),
     ],
 )
-def test_pairs_that_can_not_be(pairs, message):
+def test_invalid_pairs_are_refused(pairs, message):
     with pytest.raises(gm.TokenizerFormatError, match=message):
         Vocabulary.from_pairs(TOKENS, pairs, {})
 
@@ -162,7 +162,7 @@ def test_pairs_that_can_not_be(pairs, message):
         ({7: 400}, "is a int"),
     ],
 )
-def test_specials_that_can_not_be(specials, message):
+def test_invalid_specials_are_refused(specials, message):
     with pytest.raises(ValueError, match=message):
         Vocabulary.from_ranks(TOKENS, specials)
 
@@ -216,7 +216,7 @@ def test_a_tokenizer_with_other_ids_is_extended_by_the_same_merges_and_keeps_its
         ([(b"ab", b"c"), (b"a", b"b")], "merge 0 joins ids 300 and 99, one of which a later merge creates"),
     ],
 )
-def test_a_vocabulary_that_training_can_not_have_made_is_not_extended(pairs, message):
+def test_a_vocabulary_that_training_cannot_create_is_not_extended(pairs, message):
     id_of = BYTES | {b"ab": 300, b"abc": 301} | ({b"bc": 302} if len(pairs) == 4 else {})
     tok = tokenizer_of(Vocabulary.from_pairs(id_of, pairs, {}))
     with pytest.raises(gm.OptionError, match=message):

@@ -87,7 +87,7 @@ class TrainModel:
 
     EXAMPLES: ClassVar[Examples] = (
         (
-            "Train a small GPT on text: about two minutes on a CPU.",
+            "Train a small GPT on text: about three minutes on a CPU.",
             "gristmill train-model stories.txt -o run --preset quickstart",
         ),
         (

@@ -12,7 +12,7 @@ Differences from the usual script:
 
 * of pairs with equal counts, the one with the greater bytes wins (`tie_break="greatest-bytes"`), not the one with the
   greater ids, so that the merges are those of the Stanford CS336 reference;
-* an end token across two buffers is found;
+* an end token that spans two buffers is found;
 * bytes that are not valid UTF-8 are counted; scripts that decode with errors="ignore" lose them.
 """
 

@@ -4,7 +4,7 @@
 |---|---|
 | `"corpus.txt"`, `Path("corpus.txt")` | that file |
 | `"data/**/*.txt"` | the files that match, sorted by name |
-| `"data"`, `Path("data")` | the files below that folder with a suffix that is known, hidden ones left out, sorted |
+| `"data"`, `Path("data")` | the files below that folder with a known suffix, except hidden files, sorted |
 | `"s3://bucket/data/*.jsonl.zst"` | a URL of any file system that `fsspec` has a plug-in for; globs and folders too |
 | `gm.Files("a.txt", "parts/*.txt")`, `[Path("a.txt"), Path("b.txt")]` | these files, whatever their names look like |
 | `["a.txt", "parts/*.txt"]` | these files, because every string of the list names a file or is a glob that matches |

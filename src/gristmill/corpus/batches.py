@@ -9,10 +9,11 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-# Large enough that Python's work per batch is negligible next to encoding, small enough that a dozen batches take
-# little memory and that the last one comes soon.
+# Large enough that Python's work per batch is negligible next to encoding. Small enough that a dozen batches take
+# little memory, and that threads wait only briefly for the one with the last batch.
 BATCH_BYTES = 2 << 20
-# Version of the places where batches end. A resumed run must find the same places: increase it when they change.
+# Version of the rule that decides where batches end. Increase it when the rule changes, because a resumed run must
+# find the same ends.
 VERSION = 1
 # The beginning of a document, which decides its split, is never cut.
 MIN_STRETCH_BYTES = 64 << 10

@@ -1,8 +1,8 @@
 """Find places where an input may be cut, by reading only a few KB near each place.
 
 Text is cut after a separator, JSON lines after a newline, Parquet between row groups. A document is cut only if there
-is no separator nearby. A place depends only on the bytes near it, not on the other places. Reading the parts between
-them one after the other gives the documents of the whole input.
+is no separator nearby. A place depends only on the bytes near it, not on the other places. The parts between places,
+read one after the other, give the documents of the whole input.
 """
 
 from __future__ import annotations

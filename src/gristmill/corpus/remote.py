@@ -130,9 +130,9 @@ class RemoteFile:
         with named_errors(self._url):
             return int(self._file.readinto(buffer) or 0)
 
-    def seek(self, position: int, origin: int = 0) -> int:
+    def seek(self, position: int, whence: int = 0) -> int:
         with named_errors(self._url):
-            self._file.seek(position, origin)
+            self._file.seek(position, whence)
             return self.tell()
 
     def tell(self) -> int:

@@ -1,9 +1,9 @@
 """Local files in a folder or matching a glob. Both follow links by the same rules.
 
-A folder, and `**` in a glob, follow links to folders outside, and enter no folder twice. The files of a link to a
-folder inside are found under their own path, unless it is hidden. `*` follows every link except one back to a folder
-that the path already goes through. A folder that cannot be listed is an error, because its files would be missing from
-the corpus.
+A walk through a folder, or by `**` in a glob, enters no folder twice. It follows links to folders outside the folder it
+started from. It follows a link to a folder inside only if that folder is hidden, because otherwise it finds the files
+under their own path. `*` follows every link except one back to a folder that the path already goes through. A folder
+that cannot be listed is an error, because its files would be missing from the corpus.
 """
 
 from __future__ import annotations

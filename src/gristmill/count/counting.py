@@ -126,10 +126,10 @@ def count_words(
         special_tokens: Boundaries in the text that no piece crosses. Default: `["<|endoftext|>"]`.
         min_frequency: Drop words that occur fewer times than this.
         memory_limit: Memory in bytes that counting may use. When it needs more, counting writes sorted parts of the
-            table to the temporary folder (`$TMPDIR`) and joins them at the end. With an executor that runs tasks, this
-            is the limit per worker. Default: no limit; 200 MB per worker.
+            table to the temporary folder (`$TMPDIR`) and joins them at the end. Default: no limit. With an executor
+            that runs tasks, this is the limit per worker, and the default is 200 MB.
         num_threads: Number of threads. Default: all cores available to this process.
-        executor: Executor: "local" (threads), "processes", "ray", or an object such as
+        executor: Executor that counts: "local" (threads), "processes", "ray", or an object such as
             `gm.Ray(address="auto", work_folder="/shared/work")`. All but "local" need a corpus of files, and their
             workers use one thread each.
         progress: As in `train_tokenizer`.

@@ -38,7 +38,7 @@ class RegexRule:
         yield text[begin:]
 
     def split(self, text: bytes) -> Iterator[tuple[bytes, list[int]]]:
-        """Yield each document of a text with a list: the id of the special token after it; empty for the last one."""
+        """Yield (document, ids) for each document; ids has the id of the special token after it, if there is one."""
         begin = 0
         for match in self.allowed.finditer(text):
             yield text[begin : match.start()], [self.id_of[match.group()]]

@@ -8,7 +8,7 @@ the result is the same bytes, and finished tasks are not repeated.
 To add an executor, write a module with a subclass of `Executor` and one of `Workers`, and add a line to `EXECUTORS`.
 The driver handles retries, copies of slow tasks and progress in the same way for all executors.
 
-| in reading order | holds |
+| in reading order | contents |
 |---|---|
 | `calls.py` | `Call`: a task by name; `perform`: running it; `Outcome` |
 | `executor.py` | `Executor` and `Workers`: the base classes of executors; their registry `EXECUTORS` |

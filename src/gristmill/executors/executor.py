@@ -57,13 +57,13 @@ class Workers(ABC):
     def cancel(self, ticket: int) -> None:
         """Drop the outcome of a call; `wait` never reports it."""
 
-    def check_on_this_machine(self) -> None:  # noqa: B027  most workers are
+    def check_on_this_machine(self) -> None:  # noqa: B027  most executors run there
         """Raise OptionError if workers are on other machines, which cannot access a temporary folder of this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executor(ABC):
-    """Base class of executors: what runs the tasks of a job, and where they leave their files.
+    """Base class of executors, which run the tasks of a job on threads, processes or machines.
 
     `Local` runs threads, `Processes` child processes and `Ray` the workers of a cluster. Pass one to `encode_corpus` or
     `count_words`.
@@ -84,9 +84,9 @@ class Executor(ABC):
     num_workers: int | None = None
     """Number of tasks that run at the same time. Default: all cores of the machine or CPUs of the cluster."""
     work_folder: str | os.PathLike[str] | None = None
-    """A folder or URL that all workers can access. Default: beside the output."""
+    """A folder or URL that all workers can access. Default: in the output folder; for counting, a temporary folder."""
     part_bytes: int | None = None
-    """Approximate size of the input of one task. Default: depends on the size of the corpus, at most 256 MB."""
+    """Approximate size of the input of one task. Default: depends on the size of the corpus, at most 256 MiB."""
 
     # A subclass that adds checks calls `Executor.__post_init__(self)` first: slots break `super()`.
     def __post_init__(self) -> None:

@@ -43,7 +43,7 @@ _PLACES = {
 }
 
 
-if not TYPE_CHECKING:  # for a type checker, every attribute would be there
+if not TYPE_CHECKING:  # with a module __getattr__, a type checker would accept every attribute
 
     def __getattr__(name: str) -> object:
         """Load a name of `__all__` on first use."""

@@ -62,7 +62,7 @@ class PosteriorMetrics:
         step: The step.
         num_samples: Number of posteriors in the window.
         kl: KL divergence of the posteriors from the prior.
-        kl_per_dimension: The same per latent dimension.
+        kl_per_dimension: `kl` of each latent dimension; their sum is `kl`.
         active_units: Number of dimensions whose mean has a variance > 0.01.
         active_units_strict: Number of dimensions whose mean has a variance > 0.2.
         mutual_information: Mutual information of latents and sequences; the estimate is capped at

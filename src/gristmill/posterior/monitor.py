@@ -207,7 +207,7 @@ class PosteriorMetricsMonitor:
         if not self.wants(step) or not len(mu):
             return
         mu_BZ, logvar_BZ, z_BZ = self._detached(mu, logvar, z)
-        nats = _nats_a_sequence(reconstruction, num_tokens, len(mu_BZ))
+        nats = _nats_per_sequence(reconstruction, num_tokens, len(mu_BZ))
         self._window.add(step, mu_BZ, logvar_BZ, z_BZ, nats)
         if step % self.update_frequency == 0 or step == self._last_step:
             self._measure(z_BZ, kl_weight, reconstruct)
@@ -403,7 +403,7 @@ def _check_at_least(least: int, **given: int) -> None:
             raise OptionError(f"{name} must be >= {least}, got {value}.")
 
 
-def _nats_a_sequence(
+def _nats_per_sequence(
     reconstruction: Tensor | float | None, num_tokens: Tensor | int | None, num: int
 ) -> Tensor | float:
     if reconstruction is None:

@@ -1,8 +1,8 @@
 """A worker process of `WorkerPool`, which answers requests on its standard input.
 
 Requests and answers are plain values, sent with `marshal`: it is fast, the parent is the same Python, and no received
-code is executed. The process ends when its input ends, so also when the parent was killed. During a long match, an
-alarm checks that the parent is alive.
+code is executed. The process ends when its input ends, which also happens when the parent is killed. During a long
+match, an alarm checks that the parent is alive.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `write_comparison` puts several runs on one page.
 
-| module | holds |
+| module | contents |
 |---|---|
 | `records` | config.json, machine.json and metrics.jsonl, read and checked |
 | `options` | the configuration, without the options of other models |

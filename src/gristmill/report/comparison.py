@@ -42,7 +42,7 @@ class ComparedRun:
 
     @property
     def trouble(self) -> str:
-        """What went wrong in the run, in a line."""
+        """What went wrong in the run, as one line; empty if nothing did."""
         return trouble(self.records)
 
 
@@ -289,7 +289,7 @@ def _differences(contents: Iterable[Mapping[str, Any]]) -> list[Row]:
 
 
 def _result(runs: Sequence[ComparedRun]) -> str:
-    """Say which run is best by the first of these metrics that ranks them."""
+    """Return a sentence that names the best run by the first of these metrics that ranks the runs."""
     for name in ("Full validation loss", "Best validation loss", "Bits per byte"):
         measure = next(measure for measure in MEASURES if measure.name == name)
         row = _row(measure, [run.records for run in runs])

@@ -179,7 +179,8 @@ def pushed_apart(places: list[float], distance: float, *, highest: float = math.
     [40.0, 50.0, 60.0]
     """
     order = sorted(range(len(places)), key=places.__getitem__)
-    blocks: list[list[float]] = []  # groups of touching labels: the preferred position of the first, by each of them
+    # Groups of touching labels. Each number is the position of the first label that suits one label of the group best.
+    blocks: list[list[float]] = []
     for number, index in enumerate(order):
         blocks.append([places[index] - distance * number])
         while len(blocks) > 1 and _mean(blocks[-2]) > _mean(blocks[-1]):

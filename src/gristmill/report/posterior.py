@@ -157,7 +157,7 @@ def _edges(steps: Column, columns: NDArray[np.int64]) -> Column:
 
 
 def greatest(y: Column) -> float:
-    """Return what an axis must reach: the greatest value, except for high values at the start that flatten the rest.
+    """Return the upper end of an axis: the greatest value, except for high values at the start that flatten the rest.
 
     >>> greatest(np.array([90.0] + [1.0] * 19)), greatest(np.array([2.0] + [1.0] * 19))
     (1.0, 2.0)

@@ -1,6 +1,6 @@
 """shards: token files with a manifest: writing, reading and checking them.
 
-| in reading order | holds |
+| in reading order | contents |
 |---|---|
 | `options.py` | `EncodeOptions`: the options that decide the bytes written |
 | `run.py` | `encode_corpus`: a run from start to end |

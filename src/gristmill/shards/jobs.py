@@ -57,7 +57,7 @@ class Encoded:
     head: Ids | None = None
     splits: dict[str, Ids] = field(default_factory=dict)
     left_open: str | None = None  # split of a document that begins here and continues in the next batch
-    goes_on: bool = False  # whether the last document continues in the next batch
+    unfinished: bool = False  # whether the last document continues in the next batch
     num_nulls: int = 0
 
     def by_split(self, open_split: str | None) -> Iterator[tuple[str, Ids]]:
@@ -71,7 +71,7 @@ class Encoded:
         """Return the split of the document that this batch leaves open, or None; `open_split` as in `by_split`."""
         if self.left_open is not None:
             return self.left_open
-        return open_split if self.goes_on else None
+        return open_split if self.unfinished else None
 
 
 @dataclass(slots=True)
@@ -185,7 +185,7 @@ def _assigned(
     unfinished: bool,
 ) -> Encoded:
     """Assign the ids to splits."""
-    encoded = Encoded(goes_on=unfinished)
+    encoded = Encoded(unfinished=unfinished)
     first = 0
     if continued and len(ends):
         is_whole_batch = unfinished and len(ends) == 1
@@ -203,11 +203,11 @@ def _assigned(
         if len(chosen):
             begins = np.where(chosen > 0, ends[chosen - 1], 0)
             own_ends = np.cumsum(ends[chosen] - begins)
-            goes_on = unfinished and chosen[-1] == len(ends) - 1
+            continues = unfinished and chosen[-1] == len(ends) - 1
             encoded.splits[split] = Ids(
-                _gathered(ids, begins, ends[chosen]), own_ends[: len(own_ends) - goes_on], int(sizes[chosen].sum())
+                _gathered(ids, begins, ends[chosen]), own_ends[: len(own_ends) - continues], int(sizes[chosen].sum())
             )
-            if goes_on:
+            if continues:
                 encoded.left_open = split
     return encoded
 

@@ -210,7 +210,7 @@ class Manifest:
 
     @classmethod
     def of_json(cls, data: bytes, path: Path) -> Manifest:
-        """Return the manifest in `data`. Deprecated: the old name of `from_json`.
+        """Return `from_json(data, path)`. Deprecated name of `from_json`.
 
         Args:
             data: The bytes of manifest.json.
@@ -224,7 +224,7 @@ class Manifest:
             manifest = gm.Manifest.from_json(data, path)  # instead of gm.Manifest.of_json(data, path)
             ```
         """
-        warn_user("Manifest.of_json() is now called Manifest.from_json().", DeprecationWarning)
+        warn_user("Manifest.of_json() is deprecated. Use Manifest.from_json().", DeprecationWarning)
         return cls.from_json(data, path)
 
 

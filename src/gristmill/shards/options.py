@@ -13,16 +13,19 @@ from gristmill.encode.special_rules import NONE, Specials
 class EncodeOptions(ReadOptions, total=False):
     """The options of `encode_corpus` that decide which bytes it writes. They include `ReadOptions`.
 
-    format: gristmill (read by `Shards`), nanogpt, llmc, megatron, npy, parquet or datatrove.
-    end_of_text: the special token that separates documents, by name or id. "auto": <|endoftext|> or a similar token;
-        None: no separator.
-    end_of_text_position: "after" or "before" each document. Default: the convention of the format.
-    allowed_special: special tokens that become ids where a document spells them out. Default: they are plain text.
-    dtype: type of the ids. Default: uint16 if all ids fit, otherwise uint32. Only for gristmill, npy, parquet.
-    shard_tokens: ids per file. Default: 100 million; for nanogpt and megatron, a single file of any size.
-    tokens_column: name of the column of ids; only for parquet. Default: "tokens".
-    val_fraction, seed: the share of the documents that goes to the split "val". The choice depends on a hash of the
-        seed and of the first 64 KiB of a document, so it does not change when files are renamed, reordered or added.
+    Attributes:
+        format: "gristmill" (read by `Shards`), "nanogpt", "llmc", "megatron", "npy", "parquet" or "datatrove".
+        end_of_text: Special token that separates documents, by name or id. "auto": <|endoftext|> or a similar token;
+            None: no separator.
+        end_of_text_position: "after" or "before" each document. Default: the convention of the format.
+        allowed_special: Special tokens in a document that become their ids, or "all". Default: they are plain text.
+        dtype: Type of the ids. Default: uint16 if it can represent all ids, otherwise uint32. Only for gristmill, npy
+            and parquet.
+        shard_tokens: Ids per file. Default: 100 million; for nanogpt and megatron, a single file of any size.
+        tokens_column: Name of the column of ids; only for parquet. Default: "tokens".
+        val_fraction: Share of the documents that goes to the split "val". Which documents depends on a hash of the seed
+            and of the first 64 KiB of a document, so it does not change when files are renamed, reordered or added.
+        seed: Seed of that choice.
     """
 
     format: str

@@ -190,7 +190,9 @@ def _check_width(dtype: DTypeLike | None, layout: Layout, vocab_size: int) -> np
     if kind.name not in ("uint16", "uint32", natural.name):
         raise OptionError(f"dtype={kind} is not supported for token files. Pass 'uint16' or 'uint32', or leave it out.")
     if kind != natural and not layout.any_width:
-        raise OptionError(f"dtype={kind} does not apply: {layout.name} files of it are {natural}. Leave it out.")
+        raise OptionError(
+            f"dtype={kind} does not apply: {layout.name} files with this vocabulary are {natural}. Leave it out."
+        )
     return kind.newbyteorder("<")
 
 

@@ -146,8 +146,9 @@ def encode_corpus(
         out: The output folder; created if missing. A URL such as "s3://bucket/shards" works too: tasks write to it, and
             `overwrite` removes its contents before the new shards are made.
         num_threads: Number of encoding threads. Default: all cores this process may use.
-        executor: "local" for threads of this process, or an object such as `gm.Processes(num_workers=8)` or
-            `gm.Ray(address="auto")`, whose tasks encode parts of the corpus. The files are identical.
+        executor: "local" (threads of this process), "processes", "ray", or an object such as
+            `gm.Ray(address="auto", work_folder="/shared/work")`. All but "local" need a corpus of files, which tasks
+            encode in parts. The files written are identical.
         overwrite: Replace finished shards made with other options or inputs. They stay until the new ones are complete.
         checkpoint_seconds: Seconds between two checkpoints of the run.
         progress: How to report progress; see `train_tokenizer`.
@@ -158,24 +159,23 @@ def encode_corpus(
 
     Raises:
         OptionError: An argument or option is unknown or out of range.
-        ShardsMismatchError: `out` holds other shards, or files that are not shards.
+        ShardsMismatchError: `out` holds shards of another tokenizer, corpus or other options.
+        FileExistsError: `out` holds files that are not shards.
+        BlockingIOError: Another process is writing shards to `out`.
         ShardsFormatError: The unfinished shards in `out` are damaged.
         CorpusError: The corpus is empty, or an input is damaged.
         InputChangedError: An input changed while it was read.
-        WorkerError: Tasks of the executor failed repeatedly.
+        WorkerError: A task of the executor lost its worker several times.
 
     Examples:
-    progress: as in `train_tokenizer`.
-    options: `gristmill.shards.EncodeOptions`, and how files are read, `gristmill.corpus.ReadOptions`.
-
-    >>> import tempfile
-    >>> from gristmill import Tokenizer
-    >>> tok = Tokenizer([(b"a", b"a")], special_tokens=["<|endoftext|>"])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     run = encode_corpus(["aab", "b"], tok, out=folder + "/shards", progress=None)
-    ...     import numpy as np
-    ...     np.fromfile(folder + "/shards/shard-00000.bin", "uint16").tolist()
-    [256, 98, 257, 98, 257]
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from gristmill import Tokenizer
+        >>> tok = Tokenizer([(b"a", b"a")], special_tokens=["<|endoftext|>"])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run = encode_corpus(["aab", "b"], tok, out=folder + "/shards", progress=None)
+        ...     np.fromfile(folder + "/shards/shard-00000.bin", "uint16").tolist()
+        [256, 98, 257, 98, 257]
     """
     clock = Clock("read", "find", "encode", "write", "sync")
     chosen = check_executor(executor, num_threads)

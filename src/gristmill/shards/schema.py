@@ -33,7 +33,7 @@ def _matching(pattern: str, expected: str) -> Meta:
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a whole number from 0 to 2^63 - 1")]
 Nanoseconds = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1, description="a whole number of 64 bits, or null")]
 String = Annotated[str, Meta(description="a text")]
-Utf8 = Annotated[str, _matching(r"[^\ud800-\udfff]*", "a text that has a UTF-8 form")]
+Utf8 = Annotated[str, _matching(r"[^\ud800-\udfff]*", "a text that can be encoded as UTF-8")]
 Path = Annotated[str, _matching(rf"{_PATH}*", "a path or URL")]
 FileName = Annotated[
     str,
@@ -225,7 +225,7 @@ _KEY = re.compile(r"Object (?:missing required|contains unknown) field `(.*)`", 
 
 
 def _explain(message: str, content: Any, kind: Any) -> str:
-    """Turn an error of msgspec into our words: the place, the value there, and which values are valid."""
+    """Return an error message for that of msgspec: the place, the value there, and which values are valid."""
     what, place = _PLACE.fullmatch(message).groups(default="")  # type: ignore[union-attr]
     value = content
     for step in _STEP.finditer(place):

@@ -105,7 +105,7 @@ class Shards:
     def _has_index(self) -> bool:
         return all(entry.index is not None for entry in self._split.shards)
 
-    # What it holds
+    # Contents
 
     @property
     def has_manifest(self) -> bool:
@@ -288,7 +288,7 @@ class Shards:
         # Copied: a list of documents would otherwise keep a memory map (an open file) of each of its shards.
         return self._tokens.stretch(begin, end).copy()
 
-    # How Python sees it
+    # Special methods
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _open, (str(self._folder), self._split_name, self._edition.checksum, self._given)

@@ -63,8 +63,8 @@ class Vocabulary:
 
         The id of a token is its rank. Of all adjacent tokens whose joined bytes are a token, those whose result has the
         lowest rank merge first. Exactly one merge creates each token: the last merge when its own bytes are encoded.
-        Adjacent tokens with just these bytes come from the same merges, so no other pair creates it. A token that its
-        own bytes do not encode to is used only for a whole piece.
+        Adjacent tokens with just these bytes come from the same merges, so no other pair creates the token. A token
+        that its own bytes do not encode to is used only for a whole piece.
         """
         id_of = _checked_ids(ranks)
         rows = _core.recover_merges(list(id_of), np.fromiter(id_of.values(), np.uint32, len(id_of)))

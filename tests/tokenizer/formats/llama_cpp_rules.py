@@ -1,7 +1,7 @@
 r"""How llama.cpp cuts text: the expressions of `src/llama-vocab.cpp` (August 2026) for the names that Gristmill writes.
 
-`gpt-2`, `dbrx`, `llama-bpe` and `qwen2` are hand-written code for these expressions. Text that an expression
-does not match is a piece, as in Gristmill. With the names in `IGNORE_MERGES`, a piece that is a token becomes it.
+`gpt-2`, `dbrx`, `llama-bpe` and `qwen2` are hand-written code for these expressions. Text that an expression does not
+match is a piece, as in Gristmill. With the names in `IGNORE_MERGES`, a piece that is a token becomes that token.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def test_ids_that_no_token_has_are_filled_up(tmp_path):
 
 
 @pytest.mark.parametrize("pattern", ["whitespace", r"\w+|\W"])
-def test_a_pattern_that_llama_cpp_has_no_name_for_is_said(pattern, tmp_path):
+def test_a_pattern_that_llama_cpp_has_no_name_for_is_a_warning(pattern, tmp_path):
     tok = gm.Tokenizer([(b"a", b"b")], pattern=pattern)
     with pytest.warns(FormatWarning, match="llama.cpp has no name for the pattern.*Pass pre="):
         tok.export(tmp_path / "t.gguf", format="gguf")

@@ -70,7 +70,7 @@ def test_the_first_line_is_the_version_and_no_other_line_is(tmp_path):
     assert len(gm.Tokenizer.load(folder).merges) == 2
 
 
-def test_specials_are_told_by_their_look_or_named(tmp_path):
+def test_specials_are_recognized_by_their_form_or_named(tmp_path):
     vocab = {"ab": 256, "<|end|>": 257, "<s>": 258, "<end of text>": 259}
     folder = write_files(tmp_path, vocab, "#version: 0.2\na b\n")
     with pytest.raises(gm.TokenizerFormatError, match=r"'<end of text>' has characters .* special_tokens"):
@@ -129,7 +129,7 @@ def test_a_damaged_config_is_named(tmp_path):
         gm.Tokenizer.load(tmp_path)
 
 
-def test_what_the_files_cannot_hold_is_refused_and_nothing_is_written(tmp_path):
+def test_a_tokenizer_that_the_files_cannot_store_is_refused_and_nothing_is_written(tmp_path):
     with pytest.raises(gm.TokenizerFormatError, match="ids would differ"):
         write_tokenizer(whole_pieces(), tmp_path / "a", format="gpt2")
     with pytest.raises(gm.TokenizerFormatError, match="the special token 'é'"):

@@ -66,7 +66,7 @@ def test_the_order_in_which_specials_and_others_were_given_does_not_show():
     assert gristmill_json.dump(parts) == gristmill_json.dump(same)
 
 
-def test_merges_may_stand_before_the_ones_that_make_their_parts():
+def test_merges_may_come_before_the_ones_that_create_their_parts():
     id_of = {bytes([byte]): byte for byte in range(256)} | {b"a" * n: 254 + n for n in range(2, 2000)}
     pairs = [(b"a" * (n - 1), b"a") for n in range(1999, 1, -1)]
     parts = TokenizerParts(Vocabulary.from_pairs(id_of, pairs, {}), resolve_pattern("gpt2"), "greatest-bytes")

@@ -124,7 +124,7 @@ def test_a_folder_has_the_two_files_that_transformers_reads(name, tmp_path):
     assert config["clean_up_tokenization_spaces"] is False
 
 
-def test_a_name_that_ends_in_json_is_one_file_and_a_bare_tokenizer_json_is_said_to_be_too_little(tmp_path):
+def test_a_name_that_ends_in_json_is_one_file_and_a_bare_tokenizer_json_is_a_warning(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         trained().export(tmp_path / "mill.json", format="huggingface")
@@ -289,7 +289,7 @@ def llama3_file():
     return content
 
 
-def test_a_file_like_that_of_llama3_is_read_and_what_is_not_applied_is_said():
+def test_a_file_like_that_of_llama3_is_read_and_settings_not_applied_are_warnings():
     text = json.dumps(llama3_file())
     with pytest.warns(FormatWarning, match=r"not added to texts: <\|begin_of_text\|>"):
         parts = huggingface.parse(text.encode())
@@ -298,7 +298,7 @@ def test_a_file_like_that_of_llama3_is_read_and_what_is_not_applied_is_said():
     assert_ids_of_tokenizers(gm.Tokenizer.from_parts(parts), tokenizers.Tokenizer.from_str(text))
 
 
-def test_a_file_like_that_of_qwen2_is_read_and_what_is_not_applied_is_said():
+def test_a_file_like_that_of_qwen2_is_read_and_settings_not_applied_are_warnings():
     content = json.loads(huggingface.dump(trained("qwen2").parts))
     content["normalizer"] = {"type": "NFC"}
     content["added_tokens"][1]["special"] = False
@@ -345,7 +345,7 @@ BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": Tr
         ),
     ],
 )
-def test_what_is_not_applied_is_said(change, message):
+def test_settings_that_are_not_applied_are_warnings(change, message):
     with pytest.warns(FormatWarning, match=message):
         huggingface.parse(changed(change))
 

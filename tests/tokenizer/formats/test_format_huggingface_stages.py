@@ -118,7 +118,7 @@ def test_a_pattern_in_stages_is_written_and_read_again(model, tmp_path):
         assert tok.encode(text, allowed_special="all") == theirs.encode(text).ids
 
 
-def test_formats_that_hold_one_expression_refuse_several(tmp_path):
+def test_formats_that_store_one_expression_refuse_several(tmp_path):
     tok = gm.Tokenizer.from_parts(parsed(MODELS["starcoder"]))
     with pytest.raises(gm.TokenizerFormatError, match="several expressions that cut one after the other"):
         tok.export(tmp_path / "t.model", format="minbpe")

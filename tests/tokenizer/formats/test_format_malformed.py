@@ -271,7 +271,7 @@ def test_minbpe_that_is_not_utf8(tmp_path):
     ],
     ids=range(16),
 )
-def test_what_is_no_tokenizer_is_a_format_error_in_every_format(format, data, tmp_path):
+def test_a_file_that_is_not_a_tokenizer_is_a_format_error_in_every_format(format, data, tmp_path):
     (tmp_path / "merges.txt").write_text("a b\n")
     (tmp_path / "vocab.json").write_bytes(data)
     with pytest.raises(gm.TokenizerFormatError, match=r"vocab\.json: "):

@@ -93,7 +93,7 @@ def test_no_pattern_is_an_empty_line_as_for_its_basic_tokenizer(tmp_path):
     assert gm.Tokenizer.load(tmp_path / "a.model").encode("a b") == [257]
 
 
-def test_specials_with_ids_of_their_own_are_held(tmp_path):
+def test_specials_keep_their_ids(tmp_path):
     parts = trained("cl100k").parts
     vocabulary = dataclasses.replace(parts.vocabulary, special_tokens={"<|endoftext|>": 100257})
     parts = dataclasses.replace(parts, vocabulary=vocabulary)
@@ -128,7 +128,7 @@ def test_what_does_not_fit_on_a_line_is_refused(tmp_path):
         gm.Tokenizer([], pattern="a|\n|b").export(tmp_path / "a.model", format="minbpe")
 
 
-def test_a_pattern_that_may_not_match_everything_is_said(tmp_path):
+def test_a_pattern_that_may_not_match_everything_is_a_warning(tmp_path):
     with pytest.warns(FormatWarning, match="minbpe drops text"):
         gm.Tokenizer([], pattern=r" \w+").export(tmp_path / "a.model", format="minbpe")
     assert gm.Tokenizer.load(tmp_path / "a.model").pattern == r"(?: \w+)"

@@ -115,7 +115,7 @@ def test_objects_go_both_ways(pattern):
     assert same_ids(gm.Tokenizer.from_tiktoken(theirs).parts, tok.parts)
 
 
-def test_what_is_no_encoding_is_a_type_error():
+def test_an_object_that_is_not_an_encoding_is_a_type_error():
     with pytest.raises(TypeError, match=r"int is not a tiktoken\.Encoding"):
         gm.Tokenizer.from_tiktoken(7)
 
@@ -174,7 +174,7 @@ def test_a_gzipped_file_is_unpacked_within_bounds(tmp_path, monkeypatch):
         read_tokenizer(tmp_path / "bomb.tiktoken.gz", pattern="gpt2")
 
 
-def test_a_special_that_begins_another_is_said(tmp_path):
+def test_a_special_that_is_a_prefix_of_another_is_a_warning(tmp_path):
     tok = gm.Tokenizer([(b"a", b"b")], special_tokens=["<s>>", "<t>", "<s>"])
     with pytest.warns(FormatWarning, match=r"'<s>' is a prefix of '<s>>'.* ids may differ"):
         tok.to_tiktoken()

@@ -17,7 +17,7 @@ lists the differences. `StandInTokenizerFast(tok, …)` always returns the stand
 
 transformers is imported by the first call, not by this module.
 
-| in reading order | holds |
+| in reading order | contents |
 |---|---|
 | `__init__.py` | the choice between the two, and the real one |
 | `stand_in.py` | `StandInTokenizerFast` |

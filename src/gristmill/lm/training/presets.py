@@ -12,7 +12,7 @@ from gristmill.lm.models.registry import MODELS, find_model
 __all__ = ["LENGTHS", "PRESET_NOTES", "all_presets", "preset_options", "run_defaults", "without_length"]
 
 # Notes shown next to the names of presets in lists.
-PRESET_NOTES = {"quickstart": "two minutes on a CPU"}
+PRESET_NOTES = {"quickstart": "three minutes on a CPU"}
 
 # Options that set the length of a run; at most one of them is given.
 LENGTHS = ("max_steps", "max_tokens", "epochs")

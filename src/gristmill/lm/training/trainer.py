@@ -84,7 +84,7 @@ def train(
             or glob, or a list of them, which are concatenated.
         out: The folder of the run.
         config: A `TrainConfig`, or the path of a YAML file with options. Replaces options of the preset.
-        preset: Name of a set of options: "quickstart" (two minutes on a CPU), "tinystories-17m", "gpt2-124m" and
+        preset: Name of a set of options: "quickstart" (three minutes on a CPU), "tinystories-17m", "gpt2-124m" and
             others.
         resume: True or "auto" resumes the run in `out` from its latest checkpoint, with its saved options, or starts a
             new run if `out` has no checkpoint. Options passed now must equal the saved ones, except a greater
