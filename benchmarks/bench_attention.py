@@ -261,7 +261,7 @@ def report(contestants: list[Contestant], found: list[dict[str, Any]], batch_siz
     listed = [
         [each["options"], each["precision"], *(f"{each[name]:.1e}" for name in ("blocks", "dense"))] for each in found
     ]
-    note = f"\nDocuments have {DOCUMENT_TOKENS} tokens on average. The peak holds weights, optimizer and one step."
+    note = f"\nDocuments have {DOCUMENT_TOKENS} tokens on average. The peak includes weights, optimizer and one step."
     if found:
         note += "\n\nThe greatest difference from gradients with a dense mask in float32, as a share of the norm:\n\n"
         note += markdown_table(["model", "precision", "by blocks", "dense"], listed)

@@ -181,9 +181,9 @@ def _growth(results: Sequence[Found]) -> str:
 
 def _explained(timeout: float) -> str:
     return (
-        f"Time-out: {timeout:.0f} s for one text, loading included; what ran out of time is not tried on a larger one. "
-        f"Memory: {MEMORY_LIMIT_BYTES >> 30} GiB. Random bytes are not UTF-8: systems that take `str` cannot have "
-        "them, and there is no common rule for their ids."
+        f"Time-out: {timeout:.0f} s for one text, loading included; a system that exceeds it is not run on larger "
+        f"texts. Memory: {MEMORY_LIMIT_BYTES >> 30} GiB. Random bytes are not UTF-8: systems that take `str` cannot "
+        "encode them, and there is no common rule for their ids."
     )
 
 

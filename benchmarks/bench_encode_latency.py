@@ -88,7 +88,7 @@ def _different_ids(runs: dict[str, list[Facts]]) -> list[str]:
 def _report(
     runs: dict[str, list[Facts]], problems: dict[str, str], vocabulary: str, options: argparse.Namespace
 ) -> None:
-    title = f"Latency: encode of {options.characters} characters, {vocabulary}, microseconds a call"
+    title = f"Latency: encode of {options.characters} characters, {vocabulary}, microseconds per call"
     base = runs.get(REFERENCE)
     rows = [
         [name, str(len(found)), *_cells(found, base, "same"), *_cells(found, base, "different")]

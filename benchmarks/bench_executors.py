@@ -27,7 +27,7 @@ from tables import RESULTS, markdown_table, middle_and_spread, write_result
 EXECUTORS = ("local", "processes", "ray")
 HEADER = ["task", "executor", "runs", "s", "min–max", "of local", "CPU/wall", "worker MB", "driver MB"]
 NOTE = """s: wall time of `count_words` or `encode_corpus`, file in the page cache, output on the disk. of local: by the
-median of the rounds. CPU/wall: of the process and all that it starts. worker MB: the largest high-water mark of a
+median of the rounds. CPU/wall: of the process and its descendants. worker MB: the largest high-water mark of a
 worker process. driver MB: that of the process that calls Gristmill, in `local` the one that does all the work."""
 
 
@@ -106,8 +106,8 @@ def main() -> None:
         samples = measured(options, corpus, Path(folder))
     driver = measure("executor_jobs", {"task": "driver", "num_parts": options.parts}, num_threads=1)
     alone = (
-        f"The driver alone, {options.parts:,} parts that are done at once: {driver.peak_rss_bytes / 1e6:.0f} MB at "
-        f"most, {driver.start_rss_bytes / 1e6:.0f} MB of it before it begins; {driver.seconds:.1f} s."
+        f"The driver alone, {options.parts:,} parts that finish immediately: {driver.peak_rss_bytes / 1e6:.0f} MB at "
+        f"most, {driver.start_rss_bytes / 1e6:.0f} MB of it before it starts; {driver.seconds:.1f} s."
     )
     body = f"{markdown_table(HEADER, rows(samples))}\n\n{NOTE}\n\n{alone}"
     print(body)

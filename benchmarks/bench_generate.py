@@ -118,7 +118,7 @@ class Side:
         )
 
     def ask(self, request: dict[str, object]) -> float:
-        """Seconds for a request."""
+        """Return the seconds for a request."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()

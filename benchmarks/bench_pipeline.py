@@ -43,7 +43,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--corpus", type=_names, default=["english"], help=f"{','.join(corpora.NAMES)} | NAME:5MB | PATH")
-    add("--threads", type=_numbers, default=[1, 2], help="of every system, or processes (default: 1,2)")
+    add("--threads", type=_numbers, default=[1, 2], help="threads or processes of every system (default: 1,2)")
     add("--systems", type=_names, help="NAME or NAME:FORM, of " + ",".join(SYSTEMS))
     add("--rounds", type=int, default=5, help="runs per form (default: 5)")
     add("--slow-rounds", type=int, default=3, help="runs of tokenizers and tiktoken, and for --memory (default: 3)")

@@ -62,7 +62,7 @@ def must_agree(digests: set[str], data: bytes, what: str) -> None:
     """Exit if this result differs from the previous one."""
     digests.add(hashlib.sha256(data).hexdigest())
     if len(digests) > 1:
-        sys.exit(f"{what}: results differ between thread counts or loops; no figure is worth showing.")
+        sys.exit(f"{what}: results differ between thread counts or loops, so no time is reported.")
 
 
 def measure_corpus(

@@ -305,7 +305,7 @@ def watch(folder: Path, arguments: argparse.Namespace) -> None:
     page = write_result(
         "vae_monitor",
         folder=arguments.output,
-        title="What the posterior monitor costs",
+        title="Cost of the posterior monitor",
         about=about(),
         body=markdown_table(["update", "overhead %", "min–max"], rows)
         + f"\n\nMedian of {arguments.blocks} pairs of blocks of {arguments.block_steps} steps with and without it, in "

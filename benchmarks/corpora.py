@@ -70,7 +70,7 @@ def resolve(name: str) -> Corpus:
         return _large(_unpacked(source))
     if name in SAMPLE_SIZES:
         return _sample(name)
-    print(f"{name}: no real text found (set GRISTMILL_DATA); the sample corpus takes its place", file=sys.stderr)
+    print(f"{name}: no real text found (set GRISTMILL_DATA); using the sample corpus instead", file=sys.stderr)
     return _sample("sample")
 
 

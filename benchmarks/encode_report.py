@@ -170,7 +170,7 @@ def _noisy(entry: Entry, _setting: Setting) -> bool:
 Mark = tuple[str, Callable[[Entry, Setting], bool], str]
 MARKS: tuple[Mark, ...] = (
     ("†", _few_cpus, "CPU/wall at most 1.3: not a figure for several threads, or the system has little parallel work"),
-    ("*", _many_cpus, "CPU/wall over 1.3 although one thread was asked for"),
+    ("*", _many_cpus, "CPU/wall over 1.3 although one thread was requested"),
     ("‡", _noisy, "some runs shared the machine with other processes (repeats were used up)"),
     ("§", lambda entry, setting: len(entry.runs) < setting.num_rounds, "fewer runs, because it is slow"),
 )
@@ -186,9 +186,9 @@ def _notes(entries: Sequence[Entry], right: Sequence[Entry], setting: Setting, m
     threads = {entry.system: f"* {entry.system}: {entry.encoder.THREADS}." for entry in right}
     return [
         *marks,
-        "CPU/wall: cold / warm. load s: until the tokenizer has answered to an empty text, in no other column. "
-        "peak MB: memory that the cold pass took beyond text and tokenizer, result included. "
-        "kept MB: what is still held after the last pass when its result is gone, caches above all.",
+        "CPU/wall: cold / warm. load s: until the tokenizer has encoded an empty text; part of no other column. "
+        "peak MB: memory of the cold pass besides text and tokenizer, including the result. "
+        "kept MB: memory still in use after the last pass without its result, mostly caches.",
         "No figure:\n" + "\n".join(without) if without else "",
         f"Not installed, skipped: {', '.join(missing)}." if missing else "",
         _compared(right),

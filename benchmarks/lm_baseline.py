@@ -1,8 +1,8 @@
 """The baseline: GPT-2 in plain torch (bf16 autocast, torch.compile, SDPA, fused AdamW), as it is commonly written.
 
 Learned positions, LayerNorm, GELU, no biases, tied embeddings: 124M parameters at 12 layers, 12 heads, width 768. That
-is what nanoGPT's train.py trains by default: GPT-2 without biases, which GPT-2's checkpoints have and which cost time.
- The vocabulary is padded to 50,304 as usual. Tensor names: B sequences, T positions, D width, V vocabulary.
+is the default of nanoGPT's train.py: GPT-2 without the biases of its checkpoints, which cost time. The vocabulary is
+padded to 50,304 as usual. Tensor names: B sequences, T positions, D width, V vocabulary.
 """
 
 from __future__ import annotations

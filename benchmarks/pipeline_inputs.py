@@ -70,9 +70,9 @@ def _report(
     parts = [
         markdown_table(header, [_cells(row, corpus.megabytes) for row in rows]),
         f"MB/s: {corpus.megabytes:.1f} MB of text in {num_documents:,} documents, by the median time of "
-        f"{max(len(entry.runs) for entry in entries)} runs. The reader library, on one thread, goes through all texts "
-        f"and drops them. gristmill reads, encodes and writes a {FORM} file, fsync included, on as many CPUs as "
-        "threads. of reader: its speed as a part of the reader's. peak MB: high-water mark of its process, tokenizer "
+        f"{max(len(entry.runs) for entry in entries)} runs. The reader library, on one thread, iterates over all "
+        f"texts and discards them. gristmill reads, encodes and writes a {FORM} file, fsync included, on as many CPUs "
+        "as threads. of reader: its speed relative to the reader's. peak MB: high-water mark of its process, tokenizer "
         "included.",
         without_figure(entries),
         compared([entry for entry in right_entries(entries) if entry.system == OURS]),

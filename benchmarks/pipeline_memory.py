@@ -34,9 +34,9 @@ def measure(text: Text, setting: Setting, page: Page, options: argparse.Namespac
     right = [entry for entry in entries if entry.problem is None]
     parts = [
         markdown_table(HEADER, _cells(rows, page.corpus.megabytes)),
-        "peak MB: resident set of the process, interpreter, tokenizer and mapped files included, the most of "
+        "peak MB: resident set of the process, interpreter, tokenizer and mapped files included, the maximum of "
         f"{options.slow_rounds} runs, sampled every 20 ms. anonymous MB: the same without the contents of mapped "
-        f"files. The text is repeated, `{SPECIAL}` between.",
+        f"files. The text is repeated, with `{SPECIAL}` between the copies.",
         without_figure(entries),
         f"Not installed, skipped: {', '.join(missing)}." if missing else "",
         compared(right),

@@ -68,9 +68,9 @@ def report_systems(
         _ratio_table(right),
         *_marks(right, entries),
         "s: from the path of the text, in the page cache, and a loaded tokenizer to a closed token file; every process "
-        f"is kept to {num_threads} CPU{'s' if num_threads > 1 else ''}. CPU s: of the process and those it starts. "
-        "load s: the tokenizer, in no other column. peak MB: memory of the process and those it starts, "
-        "interpreter, tokenizer and mapped files included, sampled every 20 ms in a run of its own. "
+        f"is limited to {num_threads} CPU{'s' if num_threads > 1 else ''}. CPU s: of the process and those it starts. "
+        "load s: loading the tokenizer; part of no other column. peak MB: memory of the process and those it starts, "
+        "interpreter, tokenizer and mapped files included, sampled every 20 ms in a separate run. "
         "anonymous MB: the same without the contents of mapped files.",
         _on_disk(pipelines, fsync=fsync),
         without_figure(entries),

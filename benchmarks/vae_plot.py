@@ -29,7 +29,7 @@ def draw_ladder(rates: Mapping[str, float], path: Path) -> None:
     axes.set_xticks([])
     axes.spines[["top", "right", "bottom"]].set_visible(False)
     figure.suptitle(
-        "Tokens a second without padding, each measure added to those above",
+        "Tokens per second without padding, each measure added to those above",
         x=0,
         ha="left",
         fontsize=10,

@@ -45,7 +45,7 @@ def main() -> None:
             print(f"{shards.split}: {len(shards):,} documents, {ratio:.3f} bytes per token, in {names}")
         print("a document:", val.decode(0)[:70], "…")
 
-        tokens = np.memmap(train.paths[0], dtype=train.dtype, mode="r")  # as training maps it
+        tokens = np.memmap(train.paths[0], dtype=train.dtype, mode="r")  # as simple training loops read it
         assert np.array_equal(tokens, train.tokens[: len(tokens)])
         # B windows of T tokens, and the next token for each position.
         starts = np.random.default_rng(0).integers(0, len(tokens) - CONTEXT, size=8)

@@ -52,7 +52,7 @@ def train(options: list[str], name: str, *, for_sample: list[str]) -> int:
     if int(os.environ.get("LOCAL_RANK", "0")) and SETTLED in os.environ:
         return gristmill(json.loads(os.environ[SETTLED]))
     try:
-        command, run = settle(options, sys.argv[1:], name, for_sample)
+        command, run = complete_command(options, sys.argv[1:], name, for_sample)
     except (GristmillError, OSError) as error:
         print(f"{name}: error: {error}", file=sys.stderr)
         return 1
@@ -66,7 +66,9 @@ def train(options: list[str], name: str, *, for_sample: list[str]) -> int:
     return status
 
 
-def settle(options: list[str], arguments: list[str], name: str, for_sample: list[str]) -> tuple[list[str], Path]:
+def complete_command(
+    options: list[str], arguments: list[str], name: str, for_sample: list[str]
+) -> tuple[list[str], Path]:
     """Return the complete command, with data and output, and the output folder."""
     arguments = spelled_out(arguments)
     data, arguments = split_data(arguments, switches_of([*options, *arguments]))

@@ -105,7 +105,7 @@ def _watch(tab: Any) -> list[str]:
 
 
 def _examine(tab: Any) -> list[str]:
-    """Return what is wrong with the layout of the open page."""
+    """Return the problems in the layout of the open page."""
     found = tab.evaluate(EXAMINE)
     problems = [f"image does not load: {image}" for image in found["broken"]]
     if found["overflow"] > 0:

@@ -119,7 +119,7 @@ def parse_help(printed: str, words: tuple[str, ...], description: str) -> Help:
     """Return the options, groups and examples in the output of `--help`."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", printed)
     outside = [line.strip() for line in plain.splitlines() if line[:1] not in "│╭╰" or not line]
-    found = Help(words, re.split(r"\n\s*examples?:", description, flags=re.I)[0], _examples(outside))
+    found = Help(words, description, _examples(outside))
     group: list[Option] = []
     for line in plain.splitlines():
         if line.startswith("╭─"):
@@ -135,9 +135,9 @@ def parse_help(printed: str, words: tuple[str, ...], description: str) -> Help:
 
 
 def _examples(lines: list[str]) -> list[str]:
-    """Return the lines after "Examples:"."""
-    start = next((i + 1 for i, line in enumerate(lines) if re.fullmatch(r"examples?:?", line, re.I)), len(lines))
-    return "\n".join(line.removeprefix("$ ") for line in lines[start:]).strip().splitlines()
+    """Return the lines after "examples:"."""
+    start = lines.index("examples:") + 1 if "examples:" in lines else len(lines)
+    return "\n".join(lines[start:]).strip().splitlines()
 
 
 def _add_line(group: list[Option], line: str) -> None:
@@ -163,16 +163,18 @@ def _section(shown: Help, base: Help | None = None) -> str:
     if shown.examples:
         parts.append("Examples:\n\n```sh\n" + "\n".join(shown.examples) + "\n```")
     known = {tuple(option.forms): option for option in base.options} if base else {}
-    if base:
-        parts.append(f"Takes the options of [`{base.command}`](#{base.anchor}), and these differ:")
+    lists = []
     for title, group in shown.groups.items():
         options = [option for option in group if known.get(tuple(option.forms)) != option]
         if options:
-            parts.append(f'<p class="option-group">{title[0].upper()}{title[1:]}</p>\n<dl class="options">')
-            parts[-1] += "".join(_definition(option, shown) for option in options) + "\n</dl>"
-    if base and len(parts) == 4:
-        parts[-1] = f"Takes the options of [`{base.command}`](#{base.anchor})."
-    return "\n\n".join(parts)
+            entries = "".join(_definition(option, shown) for option in options)
+            heading = f'<p class="option-group">{title[0].upper()}{title[1:]}</p>'
+            lists.append(f'{heading}\n<dl class="options">{entries}\n</dl>')
+    if base:
+        parts.append(
+            f"Takes the options of [`{base.command}`](#{base.anchor}){', and these differ:' if lists else '.'}"
+        )
+    return "\n\n".join([*parts, *lists])
 
 
 def _definition(option: Option, shown: Help) -> str:

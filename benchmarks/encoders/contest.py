@@ -100,7 +100,7 @@ def attempt(entry: Entry, job: EncodeJob, *, timeout: float) -> Sample | None:
     except ChildFailed as failure:
         entry.problem = "crash: " + str(failure).partition(": ")[2].splitlines()[0][:150]
     else:
-        entry.problem = _said(sample)
+        entry.problem = _error_in(sample)
     if entry.problem is not None:
         print(f"{entry.system:11} {entry.api:28} {entry.problem}", file=sys.stderr)
         return None
@@ -113,7 +113,7 @@ def attempt(entry: Entry, job: EncodeJob, *, timeout: float) -> Sample | None:
     return sample
 
 
-def _said(sample: Sample) -> str | None:
+def _error_in(sample: Sample) -> str | None:
     if "refused" in sample.facts:
         return str(sample.facts["refused"])
     return f"error: {sample.facts['error']}" if "error" in sample.facts else None

@@ -39,5 +39,5 @@ def _shards(tok: Any, task: Task) -> list[Path]:
 
 FORMS = {
     "nanogpt": Form('`encode_corpus(format="nanogpt")`: one file, manifest, checksums', _nanogpt),
-    "shards": Form("`encode_corpus`: the default layout, with the ends of the documents besides", _shards),
+    "shards": Form("`encode_corpus`: the default layout, with document ends", _shards),
 }

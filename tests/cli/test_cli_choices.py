@@ -60,7 +60,7 @@ def test_what_is_newly_registered_appears_in_help_by_itself(command, register):
         ["train-tokenizer", "a.txt", "--vocab-size", "300", "-o", "out", "--documents", "nosuch"],
     ],
 )
-def test_a_choice_that_there_is_not_is_a_usage_error_that_lists_the_others(gristmill, arguments):
+def test_an_unknown_choice_is_a_usage_error_that_lists_the_known_ones(gristmill, arguments):
     code, _, err = gristmill(*arguments)
     assert code == 2
     assert "nosuch" in err

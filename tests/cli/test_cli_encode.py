@@ -87,7 +87,7 @@ def test_profile_has_a_row_for_every_stage(encode, folder):
     assert [line.split()[0] for line in table[1:]] == ["read", "find", "encode", "write", "sync", "total"]
 
 
-def test_run_again_it_says_that_all_was_complete(encode, folder, tmp_path):
+def test_a_second_run_reports_that_the_shards_were_complete(encode, folder, tmp_path):
     encode(folder)
     before = files_of(tmp_path / "out")
     code, out, err = encode(folder, "--profile", "--threads", 1)  # the number of threads does not change the output
@@ -97,7 +97,7 @@ def test_run_again_it_says_that_all_was_complete(encode, folder, tmp_path):
     assert files_of(tmp_path / "out") == before
 
 
-def test_what_an_earlier_run_has_left_is_gone_on_with_and_said(encode, folder, tokenizer_path, tmp_path, monkeypatch):
+def test_shards_of_an_interrupted_run_are_resumed_and_reported(encode, folder, tokenizer_path, tmp_path, monkeypatch):
     monkeypatch.setattr(batches, "BATCH_BYTES", 20_000)
     monkeypatch.setattr("gristmill.shards.meter.REPORT_SECONDS", 0)
 

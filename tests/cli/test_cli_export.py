@@ -57,7 +57,7 @@ def test_a_file_without_a_pattern_says_which_option_is_missing(gristmill, tokeni
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_what_is_there_is_refused_and_replaced_only_when_asked(gristmill, tokenizer_path, tmp_path, format):
+def test_existing_output_is_replaced_only_with_overwrite(gristmill, tokenizer_path, tmp_path, format):
     name, files = WRITTEN[format]
     arguments = ("export", tokenizer_path, "-f", format, "-o", tmp_path / name)
     gristmill(*arguments)

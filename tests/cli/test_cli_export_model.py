@@ -68,7 +68,7 @@ def test_wrong_usage_is_one_line_in_flags(gristmill, run, tmp_path, arguments, m
     assert not (tmp_path / "out").exists()
 
 
-def test_a_run_that_is_none_says_so(gristmill, tmp_path):
+def test_a_folder_that_is_not_a_run_is_reported(gristmill, tmp_path):
     code, _, err = gristmill("export-model", tmp_path / "typo", "-f", "huggingface", "-o", tmp_path / "out")
     assert code == 1
     assert "no such folder. Train a model with `gristmill train-model` first" in err

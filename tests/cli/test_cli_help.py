@@ -115,3 +115,10 @@ def test_cheap_examples_run(examples_folder, gristmill):
         arguments = shlex.split(line.replace("-o shards", "-o other --overwrite"))[1:]
         code, _, err = gristmill(*arguments)
         assert code == 0, f"{line}: {err}"
+
+
+@pytest.mark.parametrize("words", ["task plan", "task plan encode", "task plan count-words", "task run", "task finish"])
+def test_the_usage_line_names_the_action(capsys, words):
+    name, *arguments = words.split()
+    assert _parse(name, [*arguments, "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"usage: gristmill {words} [-h] ")

@@ -75,7 +75,7 @@ def test_percentiles_of_lengths_count_documents_that_lie_across_shards_once(gris
     assert float(values[9]) == pytest.approx(np.mean(lengths), abs=0.06)
 
 
-def test_a_large_folder_is_sampled_and_that_is_said(gristmill, folder, monkeypatch):
+def test_a_large_folder_is_sampled_and_reported_as_sampled(gristmill, folder, monkeypatch):
     monkeypatch.setattr(inspect_shards, "MAX_TOKENS", 5000)
     monkeypatch.setattr(inspect_shards, "CHUNK_TOKENS", 100)
     monkeypatch.setattr(inspect_shards, "MAX_DOCUMENTS", 10)

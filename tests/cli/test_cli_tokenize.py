@@ -166,7 +166,7 @@ def test_ids_may_be_written_in_many_ways(gristmill, tokenizer_path, ids):
     assert gristmill("decode", "-t", tokenizer_path, *ids) == (0, "He", "")
 
 
-def test_an_id_that_lies_across_two_reads_of_stdin_is_one_id(piped, tokenizer_path):
+def test_an_id_split_between_two_reads_of_stdin_is_one_id(piped, tokenizer_path):
     ids = b"104 " * 40_000 + b"105"  # longer than the buffer of a pipe
     assert piped(ids, "decode", "-t", tokenizer_path) == (0, b"h" * 40_000 + b"i", b"")
 

@@ -102,7 +102,7 @@ def parsed(*arguments):
     return parse([*map(str, arguments), "data", "-o", "run"], registry=registry())
 
 
-def test_a_bare_resume_means_auto_wherever_it_stands():
+def test_a_bare_resume_means_auto_in_any_position():
     for arguments in (["--resume=auto"], ["--resume"], ["--resume", "auto"], ["--resume", "--max-steps", "3"]):
         assert (parsed(*arguments).resume, parsed(*arguments).data) == ("auto", ("data",))
     assert parse(["data", "-o", "run", "--resume"]).resume == "auto"
@@ -172,7 +172,7 @@ def test_help_shows_the_defaults_of_the_preset_and_of_the_file(gristmill, tmp_pa
     assert "Number of layers. (default: 4)" in shown
     assert "Peak learning rate of AdamW. (default: 0.0005)" in shown
     assert "Peak learning rate of Muon. (default: 0.012)" in shown
-    assert "Length of the run in steps. One of --max-steps, --max-tokens and epochs. --max-tokens" in shown
+    assert "Length of the run in steps, instead of in tokens or epochs. --max-tokens" in shown
     assert "Saves parameters. (default: True)" in shown
 
 
@@ -233,7 +233,7 @@ def test_shards_that_are_not_there_are_one_line(gristmill, tmp_path):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_and_the_same_command_goes_on(gristmill_process, gristmill, shards, tmp_path, number, code):
+def test_a_signal_saves_and_the_same_command_resumes(gristmill_process, gristmill, shards, tmp_path, number, code):
     arguments = ["train-model", shards, "-o", tmp_path / "run", *TINY, "--resume", "--max-steps", 100_000]
     process = gristmill_process(*arguments, "--log-interval", 1, OMP_NUM_THREADS="1")
     metrics, end = tmp_path / "run/metrics.jsonl", time.monotonic() + 60
@@ -261,7 +261,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(gristmill_process, gristmil
         (["--preset", "vae-debug", "--fast-detection"], (True, True, 1)),
     ],
 )
-def test_switches_can_be_said_both_ways_and_undo_a_preset(arguments, expected):
+def test_switches_have_both_forms_and_undo_a_preset(arguments, expected):
     command = parsed(*arguments)
     assert (command.pin_memory, command.fast_detection, command.batch_size) == expected
 
@@ -374,7 +374,7 @@ def test_a_damaged_config_of_the_run_to_resume_is_one_line(gristmill, shards, ru
     assert err.startswith("gristmill: error: ") and "config.json" in err and err.count("\n") == 1
 
 
-def test_resume_never_and_repeated_flags_mean_what_stands_last(gristmill, shards, run_of_three):
+def test_resume_never_and_the_last_of_repeated_flags_count(gristmill, shards, run_of_three):
     resume = ["train-model", shards, "-o", run_of_three, *TINY]
     for last in (["--resume=never"], ["--resume", "never"], ["--resume", "--resume=never"]):
         code, _, err = gristmill(*resume, *last)

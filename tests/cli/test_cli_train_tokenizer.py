@@ -77,7 +77,7 @@ def test_a_folder_that_a_glob_matches_too_is_passed_over(gristmill, stories_path
     assert (code, err) == (0, "")
 
 
-def test_a_kernel_that_is_none_is_one_line(gristmill, stories_path, output, monkeypatch):
+def test_an_unknown_kernel_is_an_error_of_one_line(gristmill, stories_path, output, monkeypatch):
     monkeypatch.setenv("GRISTMILL_KERNEL", "abacus")
     code, out, err = gristmill("train-tokenizer", stories_path, "--vocab-size", 300, "-o", output)
     assert (code, out) == (2, "")
@@ -241,7 +241,7 @@ def long_work(tmp_path_factory):
 
 @pytest.mark.skipif(os.name == "nt", reason="no SIGINT for another process")
 @pytest.mark.parametrize("stage", ["count", "merge"])
-def test_ctrl_c_says_one_line_exits_130_and_leaves_nothing_behind(gristmill_process, long_work, output, stage):
+def test_ctrl_c_prints_one_line_exits_130_and_leaves_no_files(gristmill_process, long_work, output, stage):
     process = gristmill_process(
         "train-tokenizer", long_work, "--vocab-size", 2_000_000, "-o", output, "--progress", "jsonl"
     )
@@ -258,7 +258,7 @@ def test_ctrl_c_says_one_line_exits_130_and_leaves_nothing_behind(gristmill_proc
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no SIGINT for another process")
-def test_ctrl_c_while_worker_processes_run_a_pattern_leaves_nothing_behind(gristmill_process, long_work, output):
+def test_ctrl_c_while_worker_processes_run_a_pattern_leaves_no_files(gristmill_process, long_work, output):
     options = ["--vocab-size", 300, "-o", output, "--progress", "jsonl", "--pattern", r"\w+|\W+"]
     process = gristmill_process("train-tokenizer", long_work, *options)
     for line in process.stderr:

@@ -72,7 +72,7 @@ def test_a_changed_input_is_a_problem_unless_inputs_are_left_out(gristmill, fold
     assert "inputs" not in out
 
 
-def test_an_input_that_is_gone_is_said_and_no_problem(gristmill, folder):
+def test_a_missing_input_is_reported_but_is_not_a_problem(gristmill, folder):
     (folder.parent / "corpus.txt").unlink()
     code, out, _ = gristmill("verify", folder)
     assert code == 0
@@ -99,7 +99,7 @@ def test_a_layout_without_documents_says_so(gristmill, tmp_path):
     assert "none: nanogpt does not store boundaries" in out
 
 
-def test_a_folder_that_is_none_is_one_line(gristmill, tmp_path):
+def test_a_folder_that_is_not_shards_is_an_error_of_one_line(gristmill, tmp_path):
     code, out, err = gristmill("verify", tmp_path)
     assert (code, out) == (1, "")
     assert err.startswith(f"gristmill: error: {tmp_path}: not a folder of shards")

@@ -137,7 +137,7 @@ def damage(folder):
 def test_a_damaged_old_checkpoint_does_not_stop_a_healthy_run_and_is_reported_once(tmp_path):
     damage(write(tmp_path, 1, val_loss=1.0))
     reported = []
-    writer = CheckpointWriter(tmp_path, keep=1, tell=reported.append)
+    writer = CheckpointWriter(tmp_path, keep=1, notify=reported.append)
     for step, loss in ((2, 2.0), (3, 3.0), (4, 4.0)):
         writer.write({"step": step, "val_loss": loss}, {"model.safetensors": TENSORS})
     writer.close()

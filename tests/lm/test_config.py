@@ -21,7 +21,7 @@ def test_every_preset_is_sound():
         assert TrainConfig.from_options({}, preset=name).model.name == ("vae" if name.startswith("vae-") else "gpt")
 
 
-def test_an_option_goes_on_top_of_the_preset():
+def test_an_option_overrides_the_preset():
     config = TrainConfig.from_options({"num-layers": 2}, preset="quickstart")
     assert (config.model.num_layers, config.model.d_model) == (2, all_presets()["quickstart"]["d_model"])
 
@@ -143,7 +143,7 @@ def test_a_vocabulary_smaller_than_the_tokenizers_is_refused(tiny_shards):
     assert settle(tiny_shards, vocab_size=512).model.vocab_size == 512
 
 
-def test_a_settled_config_survives_json(tiny_shards):
+def test_a_resolved_config_survives_json(tiny_shards):
     config = settle(tiny_shards, max_steps=10)
     assert TrainConfig.from_options(config.to_json()) == config
 

@@ -221,7 +221,7 @@ def tuned(base, tmp_path_factory):
 
 
 @pytest.mark.parametrize("template", ["plain", "chatml"])
-def test_a_tuned_model_answers_a_question_that_it_knows_by_heart(tuned, template):
+def test_a_tuned_model_answers_a_question_that_it_has_memorized(tuned, template):
     greedy = {"temperature": 0.0, "device": "cpu", "which": "latest"}
     row = questions(1)[0]
     assert gm.lm.generate(tuned / template, row["prompt"], chat=True, **greedy) == row["response"]

@@ -84,7 +84,9 @@ def test_a_shard_that_was_cut_short_before_it_is_first_read_is_named(shards):
     last = shards.paths[-1]
     then = last.stat().st_size
     os.truncate(last, then - 2)
-    with pytest.raises(gm.ShardsFormatError, match=rf"{last.name}: the file has {then - 2:,} bytes instead of {then:,}"):
+    with pytest.raises(
+        gm.ShardsFormatError, match=rf"{last.name}: the file has {then - 2:,} bytes instead of {then:,}"
+    ):
         TokenFiles(shards.tokens).stretch(0, shards.num_tokens)
 
 

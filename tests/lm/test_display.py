@@ -11,7 +11,7 @@ import pytest
 from gristmill import OptionError
 from gristmill.lm.training import display as displays
 from gristmill.lm.training.display import open_display, say_starting, spelled_by, starting
-from gristmill.lm.training.standing import Pace
+from gristmill.lm.training.run_status import Pace
 from lm.tiny_runs import train
 
 RECORD = {

@@ -67,7 +67,7 @@ def test_the_same_run_gives_the_same_bytes(tmp_path, run, format):
 
 
 @every_format
-def test_what_is_there_is_replaced_only_when_asked(tmp_path, run, tokenizer, format):
+def test_existing_output_is_replaced_only_with_overwrite(tmp_path, run, tokenizer, format):
     name, files = WRITTEN[format]
     gm.lm.export(run, tmp_path / name, format=format)
     victim = next(path for path in tmp_path.rglob("*") if path.name == files[-1] and run not in path.parents)

@@ -152,7 +152,7 @@ def test_under_autocast_the_cache_has_its_type(model):
         ({"seed": 2**70}, "seed must be >= 0 and < 2"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_the_first_id_is_asked_for(model, options, message):
+def test_invalid_arguments_are_refused_before_the_first_id(model, options, message):
     arguments = {"prompt": [1], "max_tokens": 3, **options}
     with pytest.raises(OptionError, match=message):
         generate(model, arguments.pop("prompt"), **arguments)

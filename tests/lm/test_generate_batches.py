@@ -369,7 +369,7 @@ def test_bfloat16_works_on_a_cpu_with_logits_equal_to_rounding(run, prompt):
         (["low", "n"], {"seed": 2**63 - 1}, "seed must be >= 0 and < 2"),
     ],
 )
-def test_what_makes_no_sense_is_refused(run, prompt, options, message):
+def test_invalid_arguments_are_refused(run, prompt, options, message):
     with pytest.raises(OptionError, match=message):
         generate_text(run, prompt, device="cpu", **options)
 

@@ -85,13 +85,13 @@ class WrongModel(gm.lm.Model):
         ("detached", "WrongModel.loss returned a loss without a gradient"),
     ],
 )
-def test_a_model_that_returns_the_wrong_thing_learns_what_to_return(fault, message, tiny_shards, tmp_path):
+def test_the_error_for_a_wrong_result_of_a_model_names_what_to_return(fault, message, tiny_shards, tmp_path):
     torch.set_num_threads(1)
     with pytest.raises(OptionError, match=message):
         gm.lm.train(tiny_shards, out=tmp_path / "run", progress=None, **{**OWN, "model": WrongConfig(fault=fault)})
 
 
-def test_a_schedule_that_needs_what_it_would_not_get_is_refused_at_once():
+def test_a_schedule_with_an_unknown_required_parameter_is_refused_at_once():
     with pytest.raises(OptionError, match="schedule 'sunk' has a required parameter 'foo', which is not passed"):
         gm.lm.register_schedule("sunk", lambda step, foo: 1.0)
     with pytest.raises(OptionError, match="optimizer 'sunk' has a required parameter 'momentum'"):

@@ -15,7 +15,7 @@ from gristmill.lm.models.registry import build_model  # noqa: E402
 from gristmill.lm.training import pretrained  # noqa: E402
 from gristmill.lm.training.config import TrainConfig  # noqa: E402
 from gristmill.lm.training.restoring import take_weights  # noqa: E402
-from gristmill.lm.training.trainer import asked_config  # noqa: E402
+from gristmill.lm.training.trainer import requested_config  # noqa: E402
 from lm.exported_runs import SHAPES, new_tokenizer, write_run  # noqa: E402
 from lm.tiny_runs import TINY, build_shards, records, tensors, train  # noqa: E402
 
@@ -49,7 +49,7 @@ def make_theirs(folder, kind="Llama", dtype=torch.float32, **changes):
 
 def started(folder, **options):
     """Return the model of a run that starts from the folder, before its first step."""
-    config, _ = asked_config(folder, None, None, {"init_from": str(folder), **options}, "never")
+    config, _ = requested_config(folder, None, None, {"init_from": str(folder), **options}, "never")
     model = build_model(config.model)
     take_weights(model, folder, lambda message: None)
     return model.eval()
@@ -140,7 +140,7 @@ def test_the_run_can_be_resumed_when_the_folder_is_gone(tmp_path, tiny_shards):
 
 
 def test_sizes_come_from_the_folder_and_a_shorter_context_may_be_asked_for(folder):
-    config, _ = asked_config(
+    config, _ = requested_config(
         folder, None, None, {"init_from": str(folder), "context_length": 32, "dropout": 0.1}, "never"
     )
     model = config.model
@@ -149,7 +149,7 @@ def test_sizes_come_from_the_folder_and_a_shorter_context_may_be_asked_for(folde
 
 
 def test_a_config_object_takes_the_sizes_of_the_folder_too(folder):
-    config, _ = asked_config(folder, TrainConfig(init_from=str(folder), max_steps=3), None, {}, "never")
+    config, _ = requested_config(folder, TrainConfig(init_from=str(folder), max_steps=3), None, {}, "never")
     assert (config.model.num_layers, config.model.d_model, config.max_steps) == (2, 64, 3)
 
 

@@ -44,7 +44,7 @@ def test_after_the_run_the_kl_weight_is_the_peak(shape):
 
 @pytest.mark.parametrize("shape", KL_SHAPES)
 @pytest.mark.parametrize("total_steps", [1, 3, 97])
-def test_the_kl_weight_lies_between_0_and_the_peak(shape, total_steps):
+def test_the_kl_weight_is_between_0_and_the_peak(shape, total_steps):
     found = weights(total_steps, shape=shape, warmup_steps=2)
     assert all(0 <= weight <= 2.0 for weight in found)
     assert weights(total_steps, shape=shape, warmup_steps=2, peak=0.0) == [0.0] * total_steps

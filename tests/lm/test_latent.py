@@ -116,7 +116,7 @@ def test_the_posterior_of_texts_is_that_of_the_model_with_the_end_of_the_documen
     assert not model.training
 
 
-def test_a_text_longer_than_the_model_knows_is_cut(run):
+def test_a_text_longer_than_the_context_is_truncated(run):
     long = " ".join(TEXTS * 5)
     assert encode_texts(run, [long], device="cpu")[0].isfinite().all()
     (found,) = reconstruct_texts(run, [long], device="cpu")
@@ -156,7 +156,7 @@ def test_rows_that_no_token_has_are_never_chosen(tmp_path, tokenizer):
         (lambda *loaded: reconstructed(*loaded, "one text"), "texts is a str"),
     ],
 )
-def test_what_makes_no_sense_is_refused(run, call, message):
+def test_invalid_arguments_are_refused(run, call, message):
     with pytest.raises(OptionError, match=message):
         call(*load_vae(run, device="cpu"))
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gristmill.lm.training.processes import speaks_for_machine
+from gristmill.lm.training.processes import reports_for_machine
 from lm.launched_world import of_torchrun, outcomes, start_world
 
 # The command line; the process of the last rank is killed in the middle of the run.
@@ -43,4 +43,4 @@ def test_one_process_of_a_machine_prints_that_another_one_is_gone(tiny_shards, t
 )
 def test_the_lowest_rank_that_is_left_on_each_machine_speaks_for_it(silent, speakers):
     left = [rank for rank in range(8) if rank not in silent]
-    assert [rank for rank in left if speaks_for_machine(rank, 4, silent)] == speakers
+    assert [rank for rank in left if reports_for_machine(rank, 4, silent)] == speakers

@@ -4,10 +4,12 @@ import dataclasses
 import json
 import math
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from gristmill.lm.data.sequences.loader import WorkerLoader
 from gristmill.lm.training import meters
 from gristmill.lm.training.advice import Situation, advice, is_out_of_memory, out_of_memory
 from gristmill.lm.training.config import TrainConfig
@@ -186,7 +188,7 @@ def test_time_before_a_restart_does_not_count(monkeypatch):
     assert m.read().tokens_per_second == pytest.approx(100)
 
 
-def test_what_a_model_tells_besides_its_loss_is_averaged_and_padding_is_not_counted_as_tokens():
+def test_other_statistics_are_averaged_and_padding_is_not_counted_as_tokens():
     m = meter(stats=("kl",))
     for step, kl in ((1, 2.0), (2, 4.0)):
         m.add(step, torch.tensor([1.0, kl]), torch.tensor(1.0), 60, 100)
@@ -245,7 +247,7 @@ def test_advice_leaves_out_what_is_already_done(monkeypatch):
     assert "precision" not in message
 
 
-def test_much_padding_is_told_with_the_flag_that_makes_it_less():
+def test_much_padding_is_reported_with_the_option_that_reduces_it():
     assert "use_dynamic_padding=True" in advice(Situation(reading(padding=0.6), CPU, VAE))["much padding"]
     bucketed = TrainConfig.from_options({"model": "vae", "use_dynamic_padding": True})
     assert "num_buckets=32" in advice(Situation(reading(padding=0.3), CPU, bucketed))["much padding"]
@@ -270,4 +272,6 @@ def test_out_of_memory_is_known_in_all_its_forms():
     assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
     assert is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"))
     assert is_out_of_memory(MemoryError())
+    died = WorkerLoader._died(SimpleNamespace(_options={"num_workers": 2}), RuntimeError("killed"))
+    assert "num_workers=1" in str(died) and not is_out_of_memory(died)
     assert not is_out_of_memory(RuntimeError("shapes do not match"))

@@ -72,7 +72,7 @@ def test_shares_are_exact_in_the_long_run_and_no_source_skips_a_window():
         assert np.array_equal(there, np.arange(len(there)))
 
 
-def test_the_source_of_a_sequence_does_not_depend_on_what_else_is_asked_for():
+def test_the_source_of_a_sequence_does_not_depend_on_other_requests():
     mixed = order([400, 900], [1, 2])
     sources, places = mixed.sources(np.arange(5_000))
     chosen = np.random.default_rng(0).permutation(5_000)[:300]
@@ -193,7 +193,7 @@ def test_how_mixtures_are_written(here, data, sources, weights):
 @pytest.mark.parametrize(
     "data", ["a", "c:0.5", ["Once upon a time.", "He said: 3"], ["x" * 5_000], [], {}, {"text": ["a"]}, 3, None]
 )
-def test_what_is_no_mixture(here, data):
+def test_data_that_is_not_a_mixture(here, data):
     assert find_mixture(data) is None
 
 

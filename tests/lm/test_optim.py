@@ -216,7 +216,7 @@ def test_muon_leaves_weights_without_a_gradient_alone():
 
 @pytest.mark.parametrize("kind", [Model, StackedModel])
 @pytest.mark.parametrize(("name", "fused"), [("adamw", True), ("adamw", False), ("muon", True)])
-def test_training_goes_on_to_the_bit_from_saved_tensors(name, fused, kind):
+def test_training_resumes_bit_exactly_from_saved_tensors(name, fused, kind):
     whole = new_model(kind)
     train(whole, new_optimizers(whole, name, fused=fused), range(8))
 
@@ -370,7 +370,7 @@ def test_models_without_anything_to_train():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 @pytest.mark.parametrize("name", ["adamw", "muon"])
-def test_training_on_a_gpu_goes_on_to_the_bit(name):
+def test_training_on_a_gpu_resumes_bit_exactly(name):
     def run(state, weights, steps):
         model = new_model().cuda()
         model.load_state_dict(weights or model.state_dict())

@@ -154,7 +154,7 @@ def test_other_shards_are_refused(broken, tmp_path):
 
 def test_another_tokenizer_is_refused(broken, tmp_path):
     build_folder(tmp_path / "other", ["low lower " * 20] * 50, val_texts=["low lower " * 20])
-    with pytest.raises(CheckpointError, match="the tokenizer is another one"):
+    with pytest.raises(CheckpointError, match="the tokenizer is different"):
         train(tmp_path / "other", broken, resume="auto", vocab_size=300)
 
 

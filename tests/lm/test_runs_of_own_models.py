@@ -139,7 +139,7 @@ def test_a_device_does_not_validate_alone_when_another_was_stopped_in_the_last_s
     done = []
     fabric = SignalledElsewhere()
     fabric.barrier = lambda: done.append("barrier")
-    run = SimpleNamespace(fabric=fabric, signals=StopSignals(), step=3, tell=lambda message: done.append("tell"))
+    run = SimpleNamespace(fabric=fabric, signals=StopSignals(), step=3, notify=lambda message: done.append("notify"))
     run.agree_to_stop = lambda: Run.agree_to_stop(run)
     run.finish, run.save = (lambda: done.append("finish")), (lambda: done.append("save"))
     run.saver = SimpleNamespace(writer=SimpleNamespace(wait=lambda: None))
@@ -147,7 +147,7 @@ def test_a_device_does_not_validate_alone_when_another_was_stopped_in_the_last_s
     run.signals.act = lambda: done.append("act")
     monkeypatch.setattr("gristmill.lm.training.trainer.train_steps", lambda run: None)
     assert train_to_the_end(run) == "result"
-    assert done == ["save", "barrier", "tell", "act"]
+    assert done == ["save", "barrier", "notify", "act"]
 
 
 # What is refused before anything is computed
@@ -199,9 +199,9 @@ def tiny_run(tiny_shards, tmp_path_factory):
         ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
         ({"batch_size": -1}, "batch_size must be >= 1, got -1"),
         ({"batch_size": 2.5}, "batch_size=2.5"),
-        ({"limit_batches": 2.5}, "or a fraction between 0 and 1, got 2.5"),
+        ({"limit_batches": 2.5}, "limit_batches must be a whole number .* between 0 and 1, got 2.5"),
         ({"limit_batches": -1}, "limit_batches must be a whole number >= 0"),
-        ({"limit_batches": math.nan}, "between 0 and 1, got nan"),
+        ({"limit_batches": math.nan}, "limit_batches must be .* between 0 and 1, got nan"),
     ],
 )
 def test_evaluate_refuses_numbers_under_the_names_they_were_passed_by(option, message, tiny_run, tiny_shards):

@@ -121,7 +121,7 @@ def test_the_best_and_the_latest_are_kept_while_training_continues(folder, size)
 
 
 @pytest.mark.parametrize(("before", "size"), [(1, 2), (1, 3), (2, 2), (2, 3), (3, 3)])
-def test_any_number_of_processes_reads_what_another_has_saved_to_the_bit(folder, before, size):
+def test_any_number_of_processes_reads_a_checkpoint_of_another_number_bit_exactly(folder, before, size):
     assert all(answer[f"read from {before}"] for answer in answers(folder, size, "checkpoint"))
 
 

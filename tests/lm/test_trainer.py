@@ -104,7 +104,7 @@ def test_without_a_validation_split_it_says_so_and_trains(tmp_path):
     assert any("no validation split" in record.get("message", "") for record in reported)
 
 
-def test_a_validation_split_shorter_than_a_window_is_told_and_left_out(tmp_path):
+def test_a_validation_split_shorter_than_a_window_is_reported_and_skipped(tmp_path):
     shards = build_shards(tmp_path / "shards", number=400)
     reported = []
     result = train(shards, tmp_path / "run", max_steps=1, context_length=1000, batch_size=1, progress=reported.append)
@@ -126,7 +126,7 @@ def test_options_go_on_top_of_a_config(tiny_shards, tmp_path):
     assert result.num_steps == 2
 
 
-def test_auto_precision_is_settled_and_told(tiny_shards, tmp_path):
+def test_auto_precision_is_resolved_and_reported(tiny_shards, tmp_path):
     reported = []
     train(tiny_shards, tmp_path / "run", max_steps=1, progress=reported.append)
     assert reported[0]["message"] == "precision auto: 32 on cpu."
@@ -302,7 +302,7 @@ def test_auto_batch_keeps_the_global_batch(tiny_shards, tmp_path):
     assert size == 32
 
 
-def test_too_little_text_is_told_before_a_model_is_built(tiny_shards, tmp_path, monkeypatch):
+def test_too_little_text_is_reported_before_a_model_is_built(tiny_shards, tmp_path, monkeypatch):
     def build(_):
         raise AssertionError("a model was built")
 

@@ -80,7 +80,7 @@ HARD = {"dropout": 0.1, "word_dropout": 0.3, "batch_norm_mu": 0.5, "free_bits": 
     ],
     ids=["plain", "switches", "embedding and muon", "bf16"],
 )
-def test_a_run_that_crashed_goes_on_to_the_bit(shards, tmp_path, options):
+def test_a_crashed_run_resumes_bit_exactly(shards, tmp_path, options):
     train_vae(shards, tmp_path / "whole", **options)
     with pytest.raises(Crash):
         train_vae(shards, tmp_path / "broken", progress=crash_at(12), **options)
@@ -208,7 +208,7 @@ def test_another_batch_size_would_be_other_data_and_is_refused(shards, tmp_path)
         ({"fast_detection": True, "update_frequency": 100, "plot_frequency": 0}, (100, 0, 50)),
     ],
 )
-def test_what_was_said_goes_before_fast_detection(shards, tmp_path, options, expected, monkeypatch):
+def test_passed_options_override_fast_detection(shards, tmp_path, options, expected, monkeypatch):
     monkeypatch.setattr(Drawing, "_start", lambda drawing: None)  # starting matplotlib takes longer than the run
     said = {"update_frequency": None, "window_size": None, "plot_frequency": None, **options}
     train_vae(shards, tmp_path / "run", max_steps=1, **said)
@@ -230,17 +230,17 @@ def test_an_option_that_would_do_nothing_is_refused(shards, tmp_path, options, m
         train_vae(shards, tmp_path / "run", **options)
 
 
-def test_no_document_for_validation_is_told_with_the_option_that_helps(parquet, tmp_path):
+def test_no_document_for_validation_is_reported_with_the_option_that_helps(parquet, tmp_path):
     train_vae(parquet, tmp_path / "run", **from_parquet(parquet, val_fraction=0.0, max_steps=1, num_workers=0))
     assert "larger val_fraction" in events(tmp_path / "run", "chosen for validation")[0]["message"]
 
 
-def test_few_sequences_for_a_batch_norm_are_told(shards, tmp_path):
+def test_too_few_sequences_for_a_batch_norm_are_reported(shards, tmp_path):
     train_vae(shards, tmp_path / "run", max_steps=1, batch_norm_mu=0.5)
     assert events(tmp_path / "run", "batch_size=4 is too small for a reliable mean")
 
 
-def test_a_column_that_is_not_there_is_told_by_the_option_of_this_command(parquet, tmp_path):
+def test_a_missing_column_is_reported_with_the_option_of_this_command(parquet, tmp_path):
     with pytest.raises(CorpusError, match="text_column="):
         train_vae(parquet, tmp_path / "run", **from_parquet(parquet, text_column="nope"))
 

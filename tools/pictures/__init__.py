@@ -1,5 +1,5 @@
-"""The pictures of README and docs, as functions that run Gristmill and draw what comes out.
+"""The pictures of README and docs, as functions that run Gristmill and draw the results.
 
-`svg` is the canvas; every other module draws one picture or two. tools/draw_pictures.py writes the
+`svg` is the canvas, `sample` the text; every other module draws one or two pictures. tools/draw_pictures.py writes the
 files.
 """

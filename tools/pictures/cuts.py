@@ -54,7 +54,7 @@ def draw_blocks() -> Picture:
     picture.prose(
         12,
         y + 42,
-        "Blocks end inside words, and no thread tells another where. A cut depends only on the few bytes around it, so "
+        "Blocks end inside words, and threads do not communicate. A cut depends only on the few bytes around it, so "
         "both neighbours find the same one.",
     )
     return picture

@@ -18,7 +18,7 @@ NUM_STEPS, STOP_AFTER = 8, 5
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the two runs have in common."""
+    """Result of the comparison of two runs."""
 
     saved_at: int  # the step of the checkpoint that the interrupted run left
     is_identical: bool  # the weights after the last step
@@ -52,7 +52,7 @@ def draw_resuming() -> Picture:
     """Draw the steps of both runs."""
     found = compare_runs()
     if not found.is_identical:
-        raise ValueError("the resumed run has other weights than the uninterrupted one")
+        raise ValueError("the weights of the resumed run differ from those of the uninterrupted one")
     picture = Picture(
         "Resuming is bit-exact",
         f"Two rows of {NUM_STEPS} training steps. The first run is not interrupted. The second is interrupted after "

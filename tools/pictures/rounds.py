@@ -78,16 +78,16 @@ def _apply(
     words: list[list[bytes]], weights: list[int], batch: list[Pair], counts: Mapping[Pair, int]
 ) -> tuple[list[list[bytes]], int, tuple[Pair, int] | None]:
     """Merge the batch in order, but stop before a merge that a new pair overtakes."""
-    newborn: tuple[Pair, int] | None = None
+    best_new: tuple[Pair, int] | None = None
     for kept, pair in enumerate(batch):
-        if newborn is not None and newborn[1] >= counts[pair]:
-            return words, kept, newborn
+        if best_new is not None and best_new[1] >= counts[pair]:
+            return words, kept, best_new
         words = [merge_pair(word, pair) for word in words]
         token = pair[0] + pair[1]
-        born = {each: n for each, n in count_pairs(words, weights).items() if token in each}
-        for each, n in born.items():
-            if newborn is None or n > newborn[1]:
-                newborn = (each, n)
+        new = {each: n for each, n in count_pairs(words, weights).items() if token in each}
+        for each, n in new.items():
+            if best_new is None or n > best_new[1]:
+                best_new = (each, n)
     return words, len(batch), None
 
 

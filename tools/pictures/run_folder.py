@@ -66,7 +66,7 @@ def made_folders() -> tuple[list[str], list[str]]:
 
 
 def check(found: list[str], described: Mapping[str, str]) -> None:
-    """Refuse to draw a picture of files that are not those of the folder."""
+    """Raise `ValueError` if the picture describes other files than the folder has."""
     if set(found) != set(described):
         raise ValueError(f"the files are {found}, the picture describes {sorted(described)}")
 

@@ -52,9 +52,9 @@ def text_width(text: str, size: float, *, mono: bool = False) -> float:
 
 
 def show_token(token: bytes) -> str:
-    r"""Return a token as people can read it: a space becomes an open box, other invisible bytes hex.
+    r"""Return a token as readable text: a space becomes ␣, a newline ⏎, and bytes that are not UTF-8 are escaped.
 
-    >>> show_token(b" low"), show_token(b"a\\n")
+    >>> show_token(b" low"), show_token(b"a\n")
     ('␣low', 'a⏎')
     """
     visible = token.decode("utf-8", "backslashreplace")

@@ -17,7 +17,7 @@ SENTINEL, HOLE = -1, -2
 
 @dataclass
 class Step:
-    """What one merge did."""
+    """Result of one merge."""
 
     pair: tuple[int, int]
     made: int

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Command(ExecutorOptions, ReadingOptions, TokenizerOptions):
-    """Encode a corpus into token shards, which training reads through memory maps.
+    """Encode a corpus into token shards, the input of model training.
 
     To resume after an interruption, run the same command again: the output is bit-identical. A special token in the
     text of a document is plain text, unless --allowed-special names it.

@@ -48,7 +48,9 @@ class Command:
     batch_size: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as in training)")] = None
     """Sequences per batch."""
 
-    limit_batches: Annotated[int | float | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all)")] = None
+    limit_batches: Annotated[int | float | None, tyro.conf.arg(metavar="N|X", help_behavior_hint="(default: all)")] = (
+        None
+    )
     """Number of batches to evaluate, or their share. The subset is fixed."""
 
     device: Annotated[DeviceName, tyro.conf.arg(metavar="DEVICE")] = "auto"

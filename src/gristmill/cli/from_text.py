@@ -26,9 +26,9 @@ TextProgress: TypeAlias = Literal["auto", "bar", "jsonl"] | None
 
 TOKENIZER_FILE = "tokenizer.json"
 # Vocabulary size of the tokenizer: one token per BYTES_PER_TOKEN bytes of the corpus, within limits.
-BYTES_PER_TOKEN, LEAST_VOCABULARY, GREATEST_VOCABULARY = 100, 512, 8192
+BYTES_PER_TOKEN, MIN_VOCABULARY, MAX_VOCABULARY = 100, 512, 8192
 # Size of the validation split: about VAL_BYTES, within limits.
-VAL_BYTES, LEAST_VAL_FRACTION, GREATEST_VAL_FRACTION = 500_000, 0.01, 0.1
+VAL_BYTES, MIN_VAL_FRACTION, MAX_VAL_FRACTION = 500_000, 0.01, 0.1
 
 
 def is_corpus(data: str, *, takes_parquet: bool) -> bool:
@@ -68,7 +68,7 @@ def _encoding(texts: Sequence[str], shards: Sequence[str], tokenizer: str | None
     commands = []
     if tokenizer is None and not there:
         names = " ".join(map(shlex.quote, texts))
-        commands.append(f"gristmill train-tokenizer {names} --vocab-size {GREATEST_VOCABULARY} -o {chosen}")
+        commands.append(f"gristmill train-tokenizer {names} --vocab-size {MAX_VOCABULARY} -o {chosen}")
     for text in texts:
         folder = Path(text).with_name(f"{Path(text).name.partition('.')[0]}-shards")
         commands.append(
@@ -142,11 +142,11 @@ class TextCorpus:
         ]
 
     def _default_vocab_size(self) -> int:
-        return max(LEAST_VOCABULARY, min(GREATEST_VOCABULARY, self._num_bytes() // BYTES_PER_TOKEN))
+        return max(MIN_VOCABULARY, min(MAX_VOCABULARY, self._num_bytes() // BYTES_PER_TOKEN))
 
     def _val_fraction(self) -> float:
         wanted = VAL_BYTES / max(1, self._num_bytes())
-        return round(max(LEAST_VAL_FRACTION, min(GREATEST_VAL_FRACTION, wanted)), 3)
+        return round(max(MIN_VAL_FRACTION, min(MAX_VAL_FRACTION, wanted)), 3)
 
     def _num_bytes(self) -> int:
         from gristmill.corpus import Reading, find_files

@@ -82,7 +82,10 @@ class ReadingOptions:
     text_field: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: text)")] = None
     """JSON key or Parquet/Arrow column with the text."""
 
-    documents: Annotated[DocumentsMode, tyro.conf.arg(help_behavior_hint="")] = None
+    documents: Annotated[
+        DocumentsMode,
+        tyro.conf.arg(help_behavior_hint="(default: file for training and count-words, otherwise separator)"),
+    ] = None
     """Unit of a document in text files: text between separators, the whole file, or a line."""
 
     separator: Annotated[

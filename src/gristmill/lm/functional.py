@@ -240,8 +240,8 @@ def multihead_self_attention(
 ) -> Tensor:
     """Return the causal self-attention of `x`.
 
-    Head h uses rows h K to (h + 1) K of the weights of q, k and v. Without `theta`, attention knows nothing of the
-    order of tokens except which ones come before.
+    Head h uses rows h K to (h + 1) K of the weights of q, k and v. Without `theta`, attention depends on the
+    order of tokens only through the causal mask.
 
     Args:
         x: Input, ... x T x D.
@@ -280,12 +280,12 @@ def multihead_self_attention(
         where = torch.arange(x.shape[-2], device=x.device) if positions is None else positions.unsqueeze(-2)
         q, k = rope(q, where, theta=theta), rope(k, where, theta=theta)
     k, v = (each.repeat_interleave(num_heads // num_kv_heads, dim=-3) for each in (k, v))
-    seen = _who_sees_whom(x.shape[-2], sliding_window, document_ids).to(x.device)
+    seen = _attention_mask(x.shape[-2], sliding_window, document_ids).to(x.device)
     mixed = scaled_dot_product_attention(q, k, v, seen)
     return linear(mixed.transpose(-2, -3).flatten(-2), output_weight)
 
 
-def _who_sees_whom(num_tokens: int, sliding_window: int | None, document_ids: Tensor | None) -> Tensor:
+def _attention_mask(num_tokens: int, sliding_window: int | None, document_ids: Tensor | None) -> Tensor:
     """Return the attention mask, True where token t attends to token s.
 
     T x T, or ... x 1 x T x T with `document_ids`.
@@ -395,7 +395,7 @@ def transformer_lm(
     """
     x = embedding(tokens, weights["token_embeddings.weight"])
     index = 0
-    while layer := _beneath(weights, f"layers.{index}."):
+    while layer := _with_prefix(weights, f"layers.{index}."):
         x = transformer_block(
             x,
             layer,
@@ -445,7 +445,7 @@ def get_batch(
 ) -> tuple[Tensor, Tensor]:
     """Return (x, y), random windows of `array` and the token after each of their tokens.
 
-    Windows are drawn with replacement, and every start is equally likely. Of a memory map, only the windows are read.
+    Windows are drawn with replacement, and every start is equally likely. From a memory map, only the windows are read.
 
     Args:
         array: Token ids, one-dimensional.
@@ -503,11 +503,11 @@ def clip_gradients(parameters: Iterable[Tensor], max_norm: float, *, eps: float 
 
 
 def cosine_schedule(step: int, *, peak: float, final: float, warmup_steps: int, total_steps: int) -> float:
-    """Return the learning rate of `step`: a linear warmup, then half a cosine down to `final`.
+    """Return the learning rate of `step`: a linear warm-up, then half a cosine down to `final`.
 
     Args:
         step: Step, counted from 0.
-        peak: Learning rate at the end of the warmup.
+        peak: Learning rate at the end of the warm-up.
         final: Learning rate at `total_steps` and later.
         warmup_steps: Steps in which the rate rises from 0 to `peak`.
         total_steps: Step at which the rate reaches `final`.
@@ -686,7 +686,7 @@ def load_checkpoint(src: str | os.PathLike[str] | BinaryIO, model: nn.Module, op
     tensors, metadata = _read_safetensors(data, name)
     try:
         iteration, state = int(metadata["iteration"]), _optimizer_state(optimizer, tensors, metadata["optimizer"])
-        model.load_state_dict(_beneath(tensors, "model."))
+        model.load_state_dict(_with_prefix(tensors, "model."))
         optimizer.load_state_dict(state)
     except (LookupError, TypeError, AttributeError, RuntimeError, ValueError) as error:
         raise CheckpointError(
@@ -702,7 +702,7 @@ def _optimizer_state(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Ten
     """
     recorded = json.loads(record)
     state: dict[int, dict[str, Any]] = {int(index): dict(numbers) for index, numbers in recorded["numbers"].items()}
-    for key, tensor in _beneath(tensors, "optimizer.").items():
+    for key, tensor in _with_prefix(tensors, "optimizer.").items():
         index, _, name = key.partition(".")
         state[int(index)][name] = tensor
     groups = [
@@ -734,6 +734,6 @@ def _read_safetensors(data: bytes, name: str) -> tuple[dict[str, Tensor], dict[s
     return tensors, metadata
 
 
-def _beneath(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def _with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return the tensors whose names start with `prefix`, without the prefix."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

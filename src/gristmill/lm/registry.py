@@ -94,7 +94,7 @@ def _a(word: str) -> str:
 
 
 def accepted_options(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the options that the function has a parameter for; all of them if it takes `**options`.
+    """Return the options that the function has a parameter for; all of them if it takes `**options`.
 
     >>> accepted_options(lambda model, *, lr: None, {"lr": 0.1, "eps": 1e-8})
     {'lr': 0.1}

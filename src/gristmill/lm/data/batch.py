@@ -60,7 +60,7 @@ class Batch:
 
         Args:
             device: Device to copy to.
-            non_blocking: Do not wait for the copy, which needs page-locked memory.
+            non_blocking: Return before the copy is complete. Needs a batch in page-locked memory.
 
         Raises:
             RuntimeError: There is no such device.

@@ -183,7 +183,7 @@ class ChatTemplate:
         return first, text
 
     def unknown_specials(self) -> list[str]:
-        """Return text in the template that looks like a special token but is none of the tokenizer's."""
+        """Return text in the template that looks like a special token but is not one of the tokenizer's."""
         layout = self._layout(("user", "assistant"), (True, True), True)
         text = "".join(part for part in layout if isinstance(part, str))
         return sorted({found for found in _LIKE_A_SPECIAL.findall(text) if found not in self._specials})

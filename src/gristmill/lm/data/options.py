@@ -38,7 +38,7 @@ class DataOptions:
     DATA_BEFORE: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """Values of data options in runs saved before the option existed, where they differ from the default."""
     DIVISION_CHANGES_STEPS: ClassVar[bool]
-    """Whether a step has other sequences when it is divided differently into micro-batches and devices."""
+    """Whether a different division of a step into micro-batches and devices changes its sequences."""
 
     @property
     def sequence_length(self) -> int:
@@ -117,12 +117,12 @@ class WindowOptions(DataOptions):
     LENGTH: ClassVar[str] = "context_length"
     """Name of the option that sets the length of a sequence."""
     DATA_FREE: ClassVar[frozenset[str]] = frozenset({"sample_prompt", "chat_template", "tokenizer"})
-    """Data options that may change when a run is resumed. A fingerprint checks that conversations give the same "
-    "tokens."""
+    """Data options that may change when a run is resumed. A fingerprint checks that conversations give the same
+    tokens."""
     DATA_BEFORE: ClassVar[Mapping[str, Any]] = MappingProxyType({"shift_windows": False})
     """Values of data options in runs saved before the option existed, where they differ from the default."""
     DIVISION_CHANGES_STEPS: ClassVar[bool] = False
-    """Whether a step has other sequences when it is divided differently into micro-batches and devices."""
+    """Whether a different division of a step into micro-batches and devices changes its sequences."""
 
     @property
     def prompt_of_samples(self) -> str:
@@ -213,7 +213,7 @@ class DocumentOptions(DataOptions):
     """Data options that may change when a run is resumed: the location of the data and how it is read. A fingerprint
     checks that the data is the same."""
     DIVISION_CHANGES_STEPS: ClassVar[bool] = True
-    """Whether a step has other sequences when it is divided differently into micro-batches and devices. True here:
+    """Whether a different division of a step into micro-batches and devices changes its sequences. True here:
     sequences are drawn per micro-batch of all devices."""
 
     @property

@@ -47,9 +47,9 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
     tokens shifted by one. So every token but the first is a target once, and fewer than T tokens at the end are unused.
 
     The windows of an epoch come in an order shuffled by `seed`, each exactly once over all ranks, micro-batches and
-    steps. Every epoch has another order. Epochs follow each other without a gap: the last step of an epoch takes its
-    missing windows from the next epoch, so no step is short and no window is dropped. (With torch's `drop_last=True`
-    the last windows would be dropped; with False the last batch would be smaller.)
+    steps. Every epoch has a different order. Epochs follow each other without a gap: the last step of an epoch takes
+    its missing windows from the next epoch, so no step is short and no window is dropped. (With torch's
+    `drop_last=True` the last windows would be dropped; with False the last batch would be smaller.)
 
     With `document_mask`, a batch contains the document of each token, so that attention can stay inside a document. The
     targets are the same with and without it: the last token of a document still predicts the first token of the next.

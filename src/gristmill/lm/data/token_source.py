@@ -141,7 +141,7 @@ class JoinedTokens:
     """The tokens of several sources, one after another."""
 
     def __init__(self, sources: Sequence[TokenSource]) -> None:
-        """Ids of different dtypes are read as the largest dtype."""
+        """Ids of different dtypes are read as the widest of these dtypes."""
         self._sources = sources
         self.dtype = np.result_type(*(source.dtype for source in sources))
         self._bases = np.cumsum([0, *(source.begins[-1] for source in sources)])

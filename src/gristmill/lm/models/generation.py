@@ -281,10 +281,8 @@ def _ends(tokenizer: Tokenizer, request: TextRequest) -> tuple[int | None, tuple
         return end_of_text, (*request.stop, *filter(None, [text]))
     if end_of_text in (None, end_of_turn):
         return end_of_turn, request.stop
-    return end_of_turn, (
-        *request.stop,
-        tokenizer.decode([end_of_text]),
-    )  # a model with little tuning still generates it
+    # A model that was fine-tuned only briefly may still end a response with the end-of-text token.
+    return end_of_turn, (*request.stop, tokenizer.decode([end_of_text]))
 
 
 def stream_text(
@@ -311,7 +309,7 @@ def stream_text(
         tokenizer: Its tokenizer.
         prompt: Text to continue.
         max_tokens: Maximum number of tokens to generate.
-        temperature: 0 picks the most likely token; values below 1 favor likely tokens, values above 1 unlikely ones.
+        temperature: 0 picks the most likely token. Below 1 favors likely tokens, above 1 flattens their distribution.
         top_k: Choose among the k most likely tokens. None: all.
         top_p: Choose among the fewest tokens with a total probability of at least p. None: all.
         stop: One or more strings. The text ends before the first of them.
@@ -360,7 +358,7 @@ def generate(
 ) -> Iterator[int]:
     """Yield the ids that follow `prompt_ids`: at most `max_tokens`, and none from `stop_id` on.
 
-    temperature: 0 picks the most likely token; values below 1 favor likely tokens, values above 1 unlikely ones.
+    temperature: 0 picks the most likely token. Below 1 favors likely tokens, above 1 flattens their distribution.
     top_k, top_p: choose among the k most likely tokens; among the fewest with a total probability of at least p.
     seed: the same seed gives the same ids, on every device up to rounding; None: a fresh random seed. Torch's global
     generators are not used, so samples do not change a training run.

@@ -33,7 +33,7 @@ In reading order:
 
     recording.py, records.py, writers.py   records of a run: metrics.jsonl and loggers
     meters.py, data_wait.py                speed, MFU, memory and time waiting for data
-    display.py, standing.py                progress bar and log lines
+    display.py, run_status.py              progress bar and log lines
     advice.py                              advice on slow runs and running out of memory
     result.py                              TrainResult: the result of `train`
 """

@@ -1,7 +1,7 @@
 """Advice: problems of a run and the options that help, most helpful first.
 
 Each function checks for one problem, and `advice` calls them all. To add one, write a function and list it in
-`TROUBLES`.
+`CHECKS`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Situation:
 
 def advice(situation: Situation) -> dict[str, str]:
     """Return messages about problems with the speed of the run, by the name of the problem."""
-    found = {name: look(situation) for name, look in TROUBLES.items()}
+    found = {name: look(situation) for name, look in CHECKS.items()}
     return {name: message for name, message in found.items() if message is not None}
 
 
@@ -84,7 +84,7 @@ def much_padding(situation: Situation) -> str | None:
     return f"{reading.padding:.0%} of the computed positions are padding. {_in_order([flag])}"
 
 
-TROUBLES: Mapping[str, Callable[[Situation], str | None]] = {
+CHECKS: Mapping[str, Callable[[Situation], str | None]] = {
     "slow data": slow_data,
     "idle device": idle_device,
     "much padding": much_padding,
@@ -131,6 +131,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error means that the device or the machine is out of memory."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
+    # Gristmill's errors about lost processes avoid these words, so that their own advice is not replaced.
     messages = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
     return isinstance(error, RuntimeError) and any(words in str(error) for words in messages)
 

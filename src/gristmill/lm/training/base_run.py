@@ -27,32 +27,32 @@ __all__ = ["with_base", "with_own_files", "with_sizes_of_base"]
 FREE_SIZES = frozenset({"context_length", "rope_theta", "sliding_window"})
 
 
-def with_base(asked: Mapping[str, Any], *, left_out: Collection[str] = ()) -> dict[str, Any]:
+def with_base(requested: Mapping[str, Any], *, left_out: Collection[str] = ()) -> dict[str, Any]:
     """Return the options of a new run, completed with those of the folder in `init_from`.
 
-    left_out: options in `asked` that only have their default value, so the folder may replace them.
+    left_out: options in `requested` that only have their default value, so the folder may replace them.
     """
-    given = {name: value for name, value in asked.items() if name not in left_out}
-    found = {**asked, **with_sizes_of_base(given)}
+    given = {name: value for name, value in requested.items() if name not in left_out}
+    found = {**requested, **with_sizes_of_base(given)}
     if found.get("init_from") is None or not found.get("conversations"):
         return found
     return with_own_files(Path(found["init_from"]), found)
 
 
-def with_sizes_of_base(asked: Mapping[str, Any]) -> dict[str, Any]:
+def with_sizes_of_base(requested: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options with the sizes of the model in `init_from`; raise `OptionError` if one contradicts them."""
-    start = asked.get("init_from")
+    start = requested.get("init_from")
     if start is None:
-        return dict(asked)
-    given = {name: value for name, value in asked.items() if value is not None}
-    there, free = _sizes_of_base(Path(start), asked.get("model") or GPTConfig.name)
+        return dict(requested)
+    given = {name: value for name, value in requested.items() if value is not None}
+    there, free = _sizes_of_base(Path(start), requested.get("model") or GPTConfig.name)
     for name, value in there.items():
         if name not in free and given.get(name, value) != value:
             raise OptionError(
                 f"{name}={given[name]!r} does not fit init_from={str(start)!r}: the model there has "
                 f"{'none' if value is None else repr(value)}. Leave {name} out, and any preset that sets it."
             )
-    return {**asked, **there, **given}
+    return {**requested, **there, **given}
 
 
 def _sizes_of_base(folder: Path, model: str) -> tuple[dict[str, Any], frozenset[str]]:

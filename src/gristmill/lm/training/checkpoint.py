@@ -153,11 +153,11 @@ def update_state(folder: Path, changes: Mapping[str, Any]) -> None:
 class CheckpointWriter:
     """Writes checkpoints in a background thread. The run waits only while the tensors are copied.
 
-    `tell` receives messages about damaged older checkpoints, in the thread that calls `write`, `wait` or `close`.
+    `notify` receives messages about damaged older checkpoints, in the thread that calls `write`, `wait` or `close`.
     """
 
-    def __init__(self, run: Path, *, keep: int, tell: Callable[[str], None] | None = None) -> None:
-        self._run, self._keep, self._tell = run, keep, tell
+    def __init__(self, run: Path, *, keep: int, notify: Callable[[str], None] | None = None) -> None:
+        self._run, self._keep, self._notify = run, keep, notify
         self._damaged: dict[Path, bool] = {}  # damaged older checkpoints, and whether each was reported
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
@@ -189,8 +189,8 @@ class CheckpointWriter:
             pending.result()
         for folder in [folder for folder, is_reported in self._damaged.items() if not is_reported]:
             self._damaged[folder] = True
-            if self._tell is not None:
-                self._tell(f"the checkpoint {folder} is damaged. It is kept but not used. You can remove it.")
+            if self._notify is not None:
+                self._notify(f"the checkpoint {folder} is damaged. It is kept but not used. You can remove it.")
 
     @property
     def has_failed(self) -> bool:

@@ -96,7 +96,7 @@ class TrainConfig:
     global_batch_size: Count | None = None
     """Sequences per step on all devices. None: batch_size x gradient_accumulation_steps x devices."""
     max_steps: Count | None = None
-    """Length of the run in steps. One of max_steps, max_tokens and epochs."""
+    """Length of the run in steps, instead of in tokens or epochs."""
     max_tokens: Count | None = None
     """Length of the run in tokens."""
     epochs: Positive | None = None
@@ -397,7 +397,7 @@ def check_warmup(warmup_steps: int | float, max_steps: int) -> None:
         )
 
 
-def asked_global_batch(config: TrainConfig, world_size: int) -> int:
+def requested_global_batch(config: TrainConfig, world_size: int) -> int:
     """Return the requested number of sequences per step, which does not depend on the value found for `batch_size`."""
     if config.global_batch_size is not None:
         return config.global_batch_size
@@ -408,7 +408,7 @@ def asked_global_batch(config: TrainConfig, world_size: int) -> int:
 
 
 def _accumulation(config: TrainConfig, batch_size: int, world_size: int) -> int:
-    total = asked_global_batch(config, world_size)
+    total = requested_global_batch(config, world_size)
     if total % world_size:
         raise OptionError(
             f"global_batch_size={total} cannot be divided evenly among {world_size} devices. Pass a global_batch_size "
@@ -452,14 +452,14 @@ def is_longer(there: Mapping[str, Any], now: TrainConfig) -> bool:
     return isinstance(before, int) and now.max_steps is not None and now.max_steps > before
 
 
-def with_saved(saved: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+def with_saved(saved: Mapping[str, Any], requested: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a resumed run: the saved ones, replaced by those passed now."""
-    asked = {name: value for name, value in asked.items() if value is not None or name not in LENGTHS}
-    if any(name in asked and asked[name] != saved.get(name) for name in LENGTHS):
+    requested = {name: value for name, value in requested.items() if value is not None or name not in LENGTHS}
+    if any(name in requested and requested[name] != saved.get(name) for name in LENGTHS):
         # A fraction of a longer run would be a different number of warm-up steps than the run has used so far.
         warmups = {"warmup_steps", *find_model(saved["model"]).config.WARMUPS}
-        asked = {name: value for name, value in asked.items() if name not in warmups or isinstance(value, int)}
-    return {**without_length(dict(saved), asked), **asked}
+        requested = {name: value for name, value in requested.items() if name not in warmups or isinstance(value, int)}
+    return {**without_length(dict(saved), requested), **requested}
 
 
 def load_config(run: Path) -> TrainConfig:

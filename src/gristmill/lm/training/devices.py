@@ -41,8 +41,8 @@ def launched(config: TrainConfig) -> Iterator[tuple[Fabric, TrainConfig]]:
     was_connected = _is_connected()
     try:
         with one_error():
-            fabric, settled = launch(config)
-            yield fabric, settled
+            fabric, final_config = launch(config)
+            yield fabric, final_config
             _leave_together(fabric)
     finally:
         if _is_connected() and not was_connected:

@@ -28,7 +28,7 @@ from typing import Any
 from gristmill.errors import OptionError
 from gristmill.lm.training.launchers import is_first_process
 from gristmill.lm.training.records import Record, json_line
-from gristmill.lm.training.standing import Standing, clock_time, shown_loss
+from gristmill.lm.training.run_status import RunStatus, clock_time, shown_loss
 from gristmill.notebook import shortened
 from gristmill.progress import bar_class
 from gristmill.report import figures
@@ -157,7 +157,7 @@ def open_display(progress: Any, *, total: int, initial: int, compiles: bool = Fa
 
     compiles: whether the first step compiles the model, which takes long and is therefore shown.
     """
-    display = _new_display(progress, Standing(total, initial), compiles=compiles)
+    display = _new_display(progress, RunStatus(total, initial), compiles=compiles)
     try:
         yield display
     except BaseException:
@@ -166,7 +166,7 @@ def open_display(progress: Any, *, total: int, initial: int, compiles: bool = Fa
     display.close(finished=True)
 
 
-def _new_display(progress: Any, standing: Standing, *, compiles: bool) -> Display:
+def _new_display(progress: Any, status: RunStatus, *, compiles: bool) -> Display:
     if progress is None:
         return Display()
     if callable(progress):
@@ -177,9 +177,9 @@ def _new_display(progress: Any, standing: Standing, *, compiles: bool) -> Displa
         raise OptionError(f"progress={progress!r} is not valid. Pass 'auto', 'bar', 'jsonl', a callable, or None.")
     _starting_line.clear()
     if progress != "bar" and not _in_notebook() and not _on_terminal():
-        return _Lines(standing, compiles=compiles)
+        return _Lines(status, compiles=compiles)
     try:
-        return _Bar(standing, compiles=compiles)
+        return _Bar(status, compiles=compiles)
     except (OSError, ValueError, AttributeError):  # stderr is closed, or cannot be written to
         return Display()
 
@@ -204,42 +204,42 @@ def _one_line(text: str) -> str:
 class _Lines(Display):
     """Log lines: the first record, then at most one every ten seconds; all validations, samples and messages."""
 
-    def __init__(self, standing: Standing, *, compiles: bool) -> None:
-        self._standing = standing
+    def __init__(self, status: RunStatus, *, compiles: bool) -> None:
+        self._status = status
         self._began = self._printed = time.monotonic()
         self._has_shown_a_record = False
-        _print_line(f"training from step {standing.steps}{', compiling the model first' * compiles}")
+        _print_line(f"training from step {status.steps}{', compiling the model first' * compiles}")
 
     def tick(self, step: int) -> None:
         now = time.monotonic()
-        self._standing.tick(step, now)
+        self._status.tick(step, now)
         if now - self._printed >= SILENT_SECONDS:
-            self._print_standing(now)
+            self._print_status(now)
 
     def show(self, record: Record) -> None:
-        self._standing.show(record)
+        self._status.show(record)
         now = time.monotonic()
         if record["kind"] == "train":
-            is_due = now - self._printed >= LINE_SECONDS or record["step"] >= self._standing.total
+            is_due = now - self._printed >= LINE_SECONDS or record["step"] >= self._status.total
             if is_due or not self._has_shown_a_record:
-                self._print_standing(now)
+                self._print_status(now)
             self._has_shown_a_record = True
         elif record["kind"] == "val":
-            _print_line(f"step {self._standing.steps}: {_validation(record)}")
+            _print_line(f"step {self._status.steps}: {_validation(record)}")
         elif record["kind"] == "sample":
             text = shortened(_one_line(record["prompt"] + record["text"]), SAMPLE_CHARACTERS)
-            _print_line(f"step {self._standing.steps}: sample: {text}")
+            _print_line(f"step {self._status.steps}: sample: {text}")
 
-    def _print_standing(self, now: float) -> None:
+    def _print_status(self, now: float) -> None:
         self._printed = now
-        _print_line(f"step {self._standing.steps}: {', '.join(self._standing.parts(val_name='val loss').values())}")
+        _print_line(f"step {self._status.steps}: {', '.join(self._status.parts(val_name='val loss').values())}")
 
     def say(self, message: str) -> None:
         _print_line(_SPELLING.get()(message))
 
     def close(self, *, finished: bool) -> None:
         if finished:
-            _print_line(f"finished at step {self._standing.steps} after {clock_time(time.monotonic() - self._began)}")
+            _print_line(f"finished at step {self._status.steps} after {clock_time(time.monotonic() - self._began)}")
 
 
 def _validation(record: Record) -> str:
@@ -265,13 +265,13 @@ class _Bar(Display):
     # Most important first. On a narrow terminal, the last ones are omitted.
     PRIORITY = ("doing", "loss", "left", "val", "rate", "pace", "memory", "mfu")
 
-    def __init__(self, standing: Standing, *, compiles: bool) -> None:
-        self._standing = standing
+    def __init__(self, status: RunStatus, *, compiles: bool) -> None:
+        self._status = status
         self._doing = "compiling the model" if compiles else "first step"
         self._drawn = -math.inf
         self._bar: Any = bar_class()(
-            total=standing.total,
-            initial=standing.step,
+            total=status.total,
+            initial=status.step,
             bar_format=self._format(None),
             dynamic_ncols=True,
             file=sys.stderr,
@@ -281,13 +281,13 @@ class _Bar(Display):
 
     def tick(self, step: int) -> None:
         now = time.monotonic()
-        self._standing.tick(step, now)
+        self._status.tick(step, now)
         self._doing = ""
         if now - self._drawn >= BAR_SECONDS:
             self._draw()
 
     def show(self, record: Record) -> None:
-        self._standing.show(record)
+        self._status.show(record)
         if record["kind"] == "sample":
             text = _printable(f"{record['prompt']}{record['text']}")
             self._write_above(f"step {record['step']:,}: {text}")
@@ -310,7 +310,7 @@ class _Bar(Display):
     def _draw(self) -> None:
         self._drawn = time.monotonic()
         with contextlib.suppress(OSError, ValueError):
-            self._bar.n = self._standing.step
+            self._bar.n = self._status.step
             self._bar.bar_format = self._format(self._bar.format_dict["ncols"])
             self._bar.refresh()
 
@@ -320,10 +320,10 @@ class _Bar(Display):
 
     def _format(self, num_columns: int | None) -> str:
         """Return the line as a tqdm format, with the most important parts that fit in the columns."""
-        parts = self._standing.parts()
+        parts = self._status.parts()
         if self._doing:
             parts = {**parts, "doing": self._doing}
-        steps = self._standing.steps
+        steps = self._status.steps
         free = math.inf if num_columns is None else num_columns - len(f"100%|| {steps}") - MIN_BAR_COLUMNS
         chosen = set()
         for name in self.PRIORITY:

@@ -27,7 +27,7 @@ from gristmill.lm.data.mixed_data import MixedData
 from gristmill.lm.data.mixture import TrainSources
 from gristmill.lm.data.training_data import Dataset, TrainingData
 from gristmill.lm.training.checkpoint import list_checkpoints, read_state
-from gristmill.lm.training.config import TrainConfig, asked_global_batch, resolved
+from gristmill.lm.training.config import TrainConfig, requested_global_batch, resolved
 from gristmill.lm.training.devices import check_devices, launched
 from gristmill.lm.training.losses import LossModule, mean_loss
 from gristmill.lm.training.meters import device_name, free_bytes, synchronize
@@ -42,9 +42,9 @@ from gristmill.lm.training.set_up import (
     new_module,
     new_optimizers,
     open_datasets,
-    settled,
+    resolve_config,
 )
-from gristmill.lm.training.trainer import Resume, asked_config, memory_advice
+from gristmill.lm.training.trainer import Resume, memory_advice, requested_config
 from gristmill.lm.training.validation import Validation
 from gristmill.lm.training.weight_updates import WeightUpdates
 from gristmill.notebook import html_table
@@ -218,24 +218,25 @@ def plan(
     """
     require_packages("gm.lm.plan", "safetensors")
     folder = None if out is None else Path(out)
-    asked, resumes = asked_config(folder or Path(), config, preset, dict(options), resume if folder else "never")
-    check_devices(asked)
+    resume = resume if folder else "never"
+    requested, resumes = requested_config(folder or Path(), config, preset, dict(options), resume)
+    check_devices(requested)
     if folder is not None:
-        check_folder(folder, resume=resumes, overwrite=overwrite, init_from=asked.init_from)
-    opened = asked.model.open_data(data, progress=None)
-    check_plan(asked, opened)
+        check_folder(folder, resume=resumes, overwrite=overwrite, init_from=requested.init_from)
+    opened = requested.model.open_data(data, progress=None)
+    check_plan(requested, opened)
     there = list_checkpoints(folder) if folder is not None and resumes == "auto" else []
     latest = there[-1] if there else None
-    alone = dataclasses.replace(asked, devices=1, num_nodes=1, strategy="auto")
-    with launched(alone) as (fabric, settled_alone), memory_advice(asked):
-        asked = dataclasses.replace(asked, precision=settled_alone.precision)
-        return _measure(fabric, asked, opened, latest)
+    alone = dataclasses.replace(requested, devices=1, num_nodes=1, strategy="auto")
+    with launched(alone) as (fabric, settled_alone), memory_advice(requested):
+        requested = dataclasses.replace(requested, precision=settled_alone.precision)
+        return _measure(fabric, requested, opened, latest)
 
 
-def _measure(fabric: Fabric, asked: TrainConfig, data: TrainingData, latest: Path | None) -> TrainPlan:
+def _measure(fabric: Fabric, requested: TrainConfig, data: TrainingData, latest: Path | None) -> TrainPlan:
     messages: list[str] = []
     state = None if latest is None else read_state(latest)
-    config = _settled(fabric, asked, data, state, messages)
+    config = _resolve_config(fabric, requested, data, state, messages)
     if latest is not None and state is not None:
         check_same_run(latest, state, config, data)
     check_mask(config, fabric.device)
@@ -252,17 +253,18 @@ def _measure(fabric: Fabric, asked: TrainConfig, data: TrainingData, latest: Pat
     return _plan(config, data, trial, first_step, validating, messages)
 
 
-def _settled(
-    fabric: Fabric, asked: TrainConfig, data: TrainingData, state: dict[str, Any] | None, messages: list[str]
+def _resolve_config(
+    fabric: Fabric, requested: TrainConfig, data: TrainingData, state: dict[str, Any] | None, messages: list[str]
 ) -> TrainConfig:
     """Return the config for all devices with every number filled in, measured on one device."""
-    num_devices = asked.devices * asked.num_nodes
-    share = asked_global_batch(asked, num_devices) // num_devices
-    alone = dataclasses.replace(asked, devices=1, num_nodes=1, global_batch_size=max(1, share))
-    size = settled(fabric, alone, data, state, messages.append).batch_size if asked.batch_size == "auto" else None
-    size = size or asked.batch_size
+    num_devices = requested.devices * requested.num_nodes
+    share = requested_global_batch(requested, num_devices) // num_devices
+    alone = dataclasses.replace(requested, devices=1, num_nodes=1, global_batch_size=max(1, share))
+    size = requested.batch_size
+    if size == "auto":
+        size = resolve_config(fabric, alone, data, state, messages.append).batch_size
     assert isinstance(size, int)
-    return resolved(asked, data, batch_size=size, world_size=num_devices)
+    return resolved(requested, data, batch_size=size, world_size=num_devices)
 
 
 class _Trial:

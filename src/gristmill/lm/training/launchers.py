@@ -63,8 +63,8 @@ def is_first_process(environment: Mapping[str, str] = os.environ) -> bool:
     return all(_number(environment, name, "0") == 0 for name in ("LOCAL_RANK", "NODE_RANK"))
 
 
-def options_of_world(asked: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> dict[str, int]:
-    """Return `devices` and `num_nodes` of the launcher; {} without one. Raise `OptionError` if `asked` differs.
+def options_of_world(requested: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> dict[str, int]:
+    """Return `devices` and `num_nodes` of the launcher; {} without one. Raise `OptionError` if `requested` differs.
 
     1 is the default of both and counts as not passed.
     """
@@ -73,9 +73,9 @@ def options_of_world(asked: Mapping[str, Any], environment: Mapping[str, str] = 
         return {}
     found = {"devices": world.devices, "num_nodes": world.num_nodes}
     for name, number in found.items():
-        if asked.get(name, 1) not in (1, number):
+        if requested.get(name, 1) not in (1, number):
             raise OptionError(
-                f"{name}={asked[name]} does not fit the {world} ({world.num_nodes} x {world.devices}). "
+                f"{name}={requested[name]} does not fit the {world} ({world.num_nodes} x {world.devices}). "
                 f"The launcher sets it: leave the option out, or pass {name}={number}."
             )
     return found

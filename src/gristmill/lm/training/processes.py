@@ -30,7 +30,15 @@ from torch.distributed.rendezvous import rendezvous
 from gristmill.errors import OptionError, TrainingError
 from gristmill.lm.training.launchers import find_world, num_restarts
 
-__all__ = ["end_with_parent", "join_others", "joining", "naming_the_lost", "one_error", "same_outcome", "start_others"]
+__all__ = [
+    "end_with_parent",
+    "join_others",
+    "joining",
+    "naming_lost_processes",
+    "one_error",
+    "same_outcome",
+    "start_others",
+]
 
 PARENT = "GRISTMILL_PARENT_PROCESS"
 POLL_SECONDS = 0.2
@@ -103,7 +111,7 @@ def one_error() -> Iterator[None]:
         yield
     except BaseException as error:
         if _others is None:
-            with naming_the_lost():
+            with naming_lost_processes():
                 raise
         _others.patience = None
         try:
@@ -118,7 +126,7 @@ def one_error() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def naming_the_lost() -> Iterator[None]:
+def naming_lost_processes() -> Iterator[None]:
     """Convert an error about a lost connection, in a run started by a launcher, to one that names the lost process.
 
     It is marked `is_shown_by_first` if a process of a lower rank on this machine raises it too.
@@ -134,10 +142,10 @@ def naming_the_lost() -> Iterator[None]:
 def _is_lost_peer(error: BaseException) -> bool:
     """Return whether the error is about the connection to another process, and so a consequence and not the cause."""
     lost = getattr(torch.distributed, "DistError", ())
-    return isinstance(error, lost) or (type(error) is RuntimeError and _tells_of_lost_peer(str(error)))
+    return isinstance(error, lost) or (type(error) is RuntimeError and _is_about_lost_peer(str(error)))
 
 
-def _tells_of_lost_peer(text: str) -> bool:
+def _is_about_lost_peer(text: str) -> bool:
     return re.search(r"gloo|nccl|torch\.distributed\.Dist\w*Error|TCPStore", text, re.IGNORECASE) is not None
 
 
@@ -153,12 +161,12 @@ def _error_of_lost() -> TrainingError:
     named = " and ".join(map(str, sorted(silent))) or "unknown rank"
     error = TrainingError(
         f"the process of rank {named} (of 0 to {size - 1}) has ended or does not answer, so the run ends. See its "
-        f"output and that of the launcher for the reason. Often its machine ran out of memory. Start all processes "
+        f"output and that of the launcher for the reason. Often its machine had too little memory. Start all processes "
         f"again with resume='auto' to resume from the last checkpoint."
     )
     world = find_world()
     num_local = 1 if world is None else world.devices
-    error.is_shown_by_first = not speaks_for_machine(rank, num_local, silent)  # type: ignore[attr-defined]
+    error.is_shown_by_first = not reports_for_machine(rank, num_local, silent)  # type: ignore[attr-defined]
     return error
 
 
@@ -169,7 +177,7 @@ def _silent_ranks(rank: int, size: int) -> set[int]:
     """
     silent = {number for number in range(size) if number != rank}
     try:
-        store = _meeting.store
+        store = _rendezvous.store
         store.set(f"left/{rank}", "")
         deadline = time.monotonic() + ANSWER_SECONDS
         while silent and time.monotonic() < deadline:
@@ -180,10 +188,10 @@ def _silent_ranks(rank: int, size: int) -> set[int]:
     return silent
 
 
-def speaks_for_machine(rank: int, num_local: int, silent: Collection[int]) -> bool:
+def reports_for_machine(rank: int, num_local: int, silent: Collection[int]) -> bool:
     """Return whether this process has the lowest rank of those on its machine that still answer.
 
-    >>> [speaks_for_machine(rank, 4, {0}) for rank in (1, 2, 3, 4, 5)]
+    >>> [reports_for_machine(rank, 4, {0}) for rank in (1, 2, 3, 4, 5)]
     [True, False, False, True, False]
     """
     return all(lower in silent for lower in range(rank - rank % num_local, rank))
@@ -262,7 +270,7 @@ class _Other:
         name, code = f"the process of device {self.local_rank} (of 0 to {num_local - 1})", self.process.returncode
         hint = "Set GRISTMILL_DEBUG=1 to see its output."
         if code < 0:
-            memory = ", often because the machine ran out of memory" * (code == -signal.SIGKILL)
+            memory = ", often because the machine had too little memory" * (code == -signal.SIGKILL)
             return f"{name} was killed by {signal.Signals(-code).name}{memory}. {hint}"
         last = error_line(list(self._lines))
         return f"{name} failed: {last}" if last else f"{name} ended with exit code {code}. {hint}"
@@ -326,7 +334,7 @@ class _Others:
         deadline = time.monotonic() + ENDING_SECONDS
         while True:
             reasons = [other.failure(len(self._all) + 1) for other in self._ended()]
-            causes = [reason for reason in reasons if not _tells_of_lost_peer(reason)]
+            causes = [reason for reason in reasons if not _is_about_lost_peer(reason)]
             if causes or len(reasons) == len(self._all) or time.monotonic() > deadline:
                 return next(iter([*causes, *reasons]), None)
             time.sleep(POLL_SECONDS)
@@ -352,7 +360,7 @@ _others: _Others | None = None
 # In all processes
 
 
-class _Meeting:
+class _Rendezvous:
     """The rendezvous of the processes of this program: one store for all its runs, with a prefix for each run.
 
     A store per run would not work. The store of torchrun exists as long as the program and has the addresses of the
@@ -374,7 +382,7 @@ class _Meeting:
         self.store = PrefixStore(f"gristmill/attempt {num_restarts()}/run {self._num_runs}", self._of_program)
 
 
-_meeting = _Meeting()
+_rendezvous = _Rendezvous()
 
 
 def join_others(strategy: Any) -> None:
@@ -389,12 +397,12 @@ def join_others(strategy: Any) -> None:
     environment.set_global_rank(int(environment.node_rank()) * num_local + int(environment.local_rank()))
     rank, size, device = int(environment.global_rank()), num_local * num_nodes, strategy.root_device
     os.environ |= {"MASTER_ADDR": str(environment.main_address), "MASTER_PORT": str(environment.main_port)}
-    _meeting.open(rank=rank, size=size)
+    _rendezvous.open(rank=rank, size=size)
     if torch.distributed.is_initialized():
         return
     torch.distributed.init_process_group(
         strategy.process_group_backend or torch.distributed.get_default_backend_for_device(device),
-        store=_meeting.store,
+        store=_rendezvous.store,
         rank=rank,
         world_size=size,
         device_id=device if device.type != "cpu" else None,

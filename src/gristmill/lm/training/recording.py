@@ -45,7 +45,7 @@ class Recorder:
             except MissingPackageError:
                 raise
             except Exception as error:
-                self.wait_to_tell(_left_out(name, error))
+                self.notify_later(_left_out(name, error))
             else:
                 self._writers += [] if writer is None else [writer]
 
@@ -54,9 +54,9 @@ class Recorder:
         self.display = display
         waiting, self._waiting = messages + self._waiting, []
         for message in waiting:
-            self.tell(message, step=step)
+            self.notify(message, step=step)
 
-    def wait_to_tell(self, message: str) -> None:
+    def notify_later(self, message: str) -> None:
         """Keep a message until there is a display."""
         self._waiting.append(message)
 
@@ -68,11 +68,11 @@ class Recorder:
             if record["kind"] == "event":
                 self.display.say(record["message"])
 
-    def tell(self, message: str, *, step: int) -> None:
+    def notify(self, message: str, *, step: int) -> None:
         """Record and show a message to the user."""
         self.add({"kind": "event", "step": step, "message": message})
 
-    def write_down(self, message: str, *, step: int) -> None:
+    def record_only(self, message: str, *, step: int) -> None:
         """Record a message without showing it, because an error with the same text follows."""
         self._write({"kind": "event", "step": step, "message": message})
 
@@ -85,14 +85,14 @@ class Recorder:
                 writer.add(record)
             except Exception as error:
                 self._writers.remove(writer)
-                self.tell(_left_out(writer.name, error), step=record["step"])
+                self.notify(_left_out(writer.name, error), step=record["step"])
 
     def advise(self, advice: dict[str, str], *, step: int) -> None:
         """Record and show each kind of advice once."""
         for trouble, message in advice.items():
             if trouble not in self._shown:
                 self._shown.add(trouble)
-                self.tell(message, step=step)
+                self.notify(message, step=step)
 
     def flush(self) -> None:
         """Flush all records to disk."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_same_run", "find_latest", "restore", "take_weights"]
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 LONG_CONTEXT = 4096  # tokens; few machines train on longer sequences
 
@@ -63,11 +63,11 @@ def check_same_run(folder: Path, state: dict[str, Any], config: TrainConfig, dat
         )
 
 
-def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
+def restore(run: Run, folder: Path, state: dict[str, Any], notify: Notify) -> None:
     """Restore a checkpoint; raise `CheckpointError` if it does not fit the run."""
     check_same_run(folder, state, run.config, run.data)
     if rounding := differences(state["config"], run.config, only_rounding=True):
-        tell(f"the run resumes, equal up to rounding but not bit-exact: {'; '.join(rounding)}.")
+        notify(f"the run resumes, equal up to rounding but not bit-exact: {'; '.join(rounding)}.")
     run.optimizers.load_state_tensors(_load_weights(run, folder, state), state["optimizer"])
     restore_scaler(run.fabric, state["scaler"])
     run.meter.restore(state["pending"])
@@ -79,19 +79,19 @@ def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
         has_state = "monitor" in state
         watched = checkpoints.read_tensors(folder, checkpoints.MONITOR_FILE, state) if has_state else None
         run.watch.load_state(run.step, watched, state.get("monitor"))
-    run.validation.take_up(run.step, state)
+    run.validation.restore(run.step, state)
     if run.validation.best_loss == math.inf and state["best_val_loss"] is not None:
-        tell(
+        notify(
             f"limit_val_batches was {state['config'].get('limit_val_batches')} and is now "
             f"{run.config.limit_val_batches}: the best checkpoint is chosen again from this step on, because losses on "
             f"different parts of the validation split are not comparable."
         )
     if is_longer(state["config"], run.config):
-        tell(
+        notify(
             f"the run now has {run.config.max_steps:,} steps instead of {state['config']['max_steps']:,}. From here "
             f"on, the learning rate follows the schedule of the longer run."
         )
-    tell(f"resuming from {folder.name}.")
+    notify(f"resuming from {folder.name}.")
 
 
 def _load_weights(run: Run, folder: Path, state: dict[str, Any]) -> dict[str, Tensor]:
@@ -106,7 +106,7 @@ def _load_weights(run: Run, folder: Path, state: dict[str, Any]) -> dict[str, Te
     return checkpoints.read_tensors(folder, checkpoints.OPTIMIZER_FILE, state)
 
 
-def take_weights(model: Model, start: Path, tell: Tell, *, tokenizer: Tokenizer | None = None) -> None:
+def take_weights(model: Model, start: Path, notify: Notify, *, tokenizer: Tokenizer | None = None) -> None:
     """Copy the weights of the best checkpoint of another run, or of a Hugging Face folder, to the model.
 
     Options that add a weight, such as word dropout, may differ: that weight is skipped or keeps its initial value.
@@ -114,7 +114,7 @@ def take_weights(model: Model, start: Path, tell: Tell, *, tokenizer: Tokenizer 
     start: the folder. tokenizer: tokenizer of the training data, compared with that of a Hugging Face folder.
     """
     if is_pretrained(start):
-        _take_pretrained(model, start, tell, tokenizer)
+        _take_pretrained(model, start, notify, tokenizer)
         return
     run_folder = start
     folder = checkpoints.find_checkpoint(run_folder, "best")
@@ -124,10 +124,10 @@ def take_weights(model: Model, start: Path, tell: Tell, *, tokenizer: Tokenizer 
     both = {name: tensor for name, tensor in there.items() if name not in different}
     kept = {name: here[name] for name in different if name in here}
     checkpoints.load_weights(model, both | kept, folder / checkpoints.MODEL_FILE)
-    tell(f"starting with the weights of {folder}{', except ' if different else ''}{', '.join(different)}.")
+    notify(f"starting with the weights of {folder}{', except ' if different else ''}{', '.join(different)}.")
 
 
-def _take_pretrained(model: Model, folder: Path, tell: Tell, tokenizer: Tokenizer | None) -> None:
+def _take_pretrained(model: Model, folder: Path, notify: Notify, tokenizer: Tokenizer | None) -> None:
     tensors = read_tensors(folder)
     if bad := checkpoints.first_not_finite(tensors):
         raise CheckpointError(
@@ -136,11 +136,11 @@ def _take_pretrained(model: Model, folder: Path, tell: Tell, tokenizer: Tokenize
     weights = type(model).weights_of_huggingface(model.config, tensors, str(folder))
     checkpoints.load_weights(model, weights, folder)
     if difference := tokenizer_difference(folder, tokenizer):
-        tell(difference)
-    tell(f"starting with the weights of {folder}.")
+        notify(difference)
+    notify(f"starting with the weights of {folder}.")
     length = model.config.sequence_length
     if length > LONG_CONTEXT and pretrained_options(folder, model.config.name).get("context_length") == length:
-        tell(
+        notify(
             f"context_length={length}, from {folder / CONFIG_FILE}: sequences of this length need much memory. Pass a "
             f"smaller context_length, such as 2048, to use less."
         )

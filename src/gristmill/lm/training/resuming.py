@@ -27,18 +27,18 @@ def saved_options(run: Path) -> dict[str, Any]:
     return config_of_run(read_state(there[-1])["config"], source=str(there[-1])).to_json()
 
 
-def options_to_resume(run: Path, saved: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+def options_to_resume(run: Path, saved: Mapping[str, Any], requested: Mapping[str, Any]) -> dict[str, Any]:
     """Return the saved options, replaced by those passed now; raise `CheckpointError` if the run would be shorter."""
-    if "model" in asked and asked["model"] != saved["model"]:
-        return dict(asked)  # a later comparison raises an error that names the difference
-    max_steps = asked.get("max_steps")
+    if "model" in requested and requested["model"] != saved["model"]:
+        return dict(requested)  # a later comparison raises an error that names the difference
+    max_steps = requested.get("max_steps")
     if isinstance(max_steps, int) and max_steps < saved["max_steps"]:
         raise CheckpointError(
             f"{run}: the run cannot be resumed: max_steps was {saved['max_steps']} and is now {max_steps}. Pass "
             f"max_steps >= {saved['max_steps']}, or start a new run in another folder."
         )
-    options = with_saved(saved, asked)
+    options = with_saved(saved, requested)
     if not options.get("conversations"):
         return options
-    own = {**options, **{name: asked.get(name) for name in ("tokenizer", "chat_template")}}
+    own = {**options, **{name: requested.get(name) for name in ("tokenizer", "chat_template")}}
     return with_own_files(run / REPLACED_FOLDER if (run / REPLACED_FOLDER).is_dir() else run, own)

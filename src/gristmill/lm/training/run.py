@@ -42,7 +42,7 @@ from gristmill.lm.training.set_up import (
     new_module,
     new_optimizers,
     open_datasets,
-    settled,
+    resolve_config,
     share_buffers,
     validation_module,
 )
@@ -80,15 +80,15 @@ class Run:
         self._learning_rate, self._schedule = 0.0, dict[str, float]()
         self._num_tokens, self._num_slots = 0, 0  # of the current step, without and with padding
         self._num_targets = 0  # of the current step; fewer than tokens if only responses count in the loss
-        tell = self.recorder.wait_to_tell
+        notify = self.recorder.notify_later
 
         latest, state = find_latest(fabric, folder, overwrite=self._replacement.overwrite)
-        self.config = config = settled(fabric, config, data, state, tell)
+        self.config = config = resolve_config(fabric, config, data, state, notify)
         with same_outcome():
             check_mask(config, fabric.device)
         # Datasets are opened before the model is built, because they check that there is enough text. A model for an
         # absurdly long context would fill the memory first.
-        self.dataset, val_dataset = open_datasets(fabric, config, data, tell)
+        self.dataset, val_dataset = open_datasets(fabric, config, data, notify)
         self.model = new_model(config)
         self.module = new_module(fabric, config, self.model)
         self.validation = Validation(
@@ -115,10 +115,10 @@ class Run:
             seconds_before=state["seconds"] if state else 0.0,
         )
         if latest is not None and state is not None:
-            restore(self, latest, state, tell)
+            restore(self, latest, state, notify)
         elif config.init_from is not None:
-            take_weights(self.model, Path(config.init_from), tell, tokenizer=data.tokenizer)
-        self.saver = Saver(folder, keep=config.keep, tell=self.tell, is_sharded=self.is_sharded)
+            take_weights(self.model, Path(config.init_from), notify, tokenizer=data.tokenizer)
+        self.saver = Saver(folder, keep=config.keep, notify=self.notify, is_sharded=self.is_sharded)
         self.saver.saved_step = self.step if latest else -1
         self._open_folder(matmul_flops, loggers)
 
@@ -210,7 +210,7 @@ class Run:
 
     def should_stop(self) -> bool:
         """Return whether a signal has reached any process. All processes must call this equally often."""
-        return self._vote.asked()
+        return self._vote.is_stop_requested()
 
     def agree_to_stop(self) -> bool:
         """Return whether a signal has reached any process by now. Collective: all processes wait for the answer."""
@@ -260,9 +260,9 @@ class Run:
             situation = Situation(reading, self.fabric.device, self.config, workers)
             self.recorder.advise(advice(situation), step=self.step)
 
-    def tell(self, message: str) -> None:
+    def notify(self, message: str) -> None:
         """Record and show a message to the user."""
-        self.recorder.tell(message, step=self.step)
+        self.recorder.notify(message, step=self.step)
 
     def _record_news(self) -> None:
         """Record the findings of the model's watch."""
@@ -277,7 +277,7 @@ class Run:
         kept = f"{there[-1].name} is the last good checkpoint." if there else "No checkpoint was saved yet."
         half = "precision='bf16-mixed', " if self.config.precision == "16-mixed" else ""
         message = NOT_FINITE.format(what=bad_value, step=bad_step, kept=kept, precision=half)
-        self.recorder.write_down(message, step=self.step)
+        self.recorder.record_only(message, step=self.step)
         raise NotFiniteError(message)
 
     def write_sample(self) -> None:

@@ -26,9 +26,9 @@ __all__ = ["Saver"]
 class Saver:
     """Writes the state of a run, at most once per step."""
 
-    def __init__(self, folder: Path, *, keep: int, tell: Callable[[str], None], is_sharded: bool = False) -> None:
+    def __init__(self, folder: Path, *, keep: int, notify: Callable[[str], None], is_sharded: bool = False) -> None:
         """is_sharded: no device has all weights. Every process then has a `Saver` and writes its own part."""
-        self.writer = _writer(is_sharded)(folder, keep=keep, tell=tell)
+        self.writer = _writer(is_sharded)(folder, keep=keep, notify=notify)
         self.saved_step = -1
         self._folder = folder
 

@@ -17,7 +17,7 @@ from gristmill.lm.data.training_data import Dataset, TrainingData
 from gristmill.lm.models.model import Model
 from gristmill.lm.models.registry import build_model
 from gristmill.lm.training.auto_batch import find_batch_size
-from gristmill.lm.training.config import TrainConfig, asked_global_batch, resolved
+from gristmill.lm.training.config import TrainConfig, requested_global_batch, resolved
 from gristmill.lm.training.losses import LossModule
 from gristmill.lm.training.meters import Meter, device_name, device_peak, free_bytes
 from gristmill.lm.training.optimizers import Optimizers, build_optimizer
@@ -36,18 +36,18 @@ __all__ = [
     "new_optimizers",
     "open_datasets",
     "recompute_blocks",
-    "settled",
+    "resolve_config",
     "share_buffers",
     "validation_module",
 ]
 
 DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16, "32": torch.float32}
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
-def settled(
-    fabric: Fabric, config: TrainConfig, data: TrainingData, state: dict[str, Any] | None, tell: Tell
+def resolve_config(
+    fabric: Fabric, config: TrainConfig, data: TrainingData, state: dict[str, Any] | None, notify: Notify
 ) -> TrainConfig:
     """Return the config with every number filled in. A resumed run keeps the batch size it has found before."""
     size = config.batch_size
@@ -55,13 +55,13 @@ def settled(
         size = state["config"]["batch_size"]
     if size == "auto":
         size = _find_batch_size(fabric, config, data)
-        tell(f"batch_size auto: {size} sequences per micro-batch on each device.")
+        notify(f"batch_size auto: {size} sequences per micro-batch on each device.")
     assert isinstance(size, int)
     return resolved(config, data, batch_size=size, world_size=fabric.world_size)
 
 
 def _find_batch_size(fabric: Fabric, config: TrainConfig, data: TrainingData) -> int:
-    total = asked_global_batch(config, fabric.world_size)
+    total = requested_global_batch(config, fabric.world_size)
     small = resolved(
         dataclasses.replace(config, batch_size=1, global_batch_size=total),
         data,
@@ -204,7 +204,7 @@ def new_optimizers(config: TrainConfig, model: nn.Module) -> Optimizers:
 
 
 def open_datasets(
-    fabric: Fabric, config: TrainConfig, data: TrainingData, tell: Tell
+    fabric: Fabric, config: TrainConfig, data: TrainingData, notify: Notify
 ) -> tuple[Dataset, Dataset | None]:
     """Return the training data and the validation data, which is None if the split is missing or too short."""
     assert isinstance(config.batch_size, int)  # the config is resolved
@@ -223,14 +223,14 @@ def open_datasets(
         assert config.max_steps is not None and config.global_batch_size is not None  # the config is resolved
         messages += data.length_messages(config.max_steps * config.global_batch_size)
     for message in messages:
-        tell(message)
+        notify(message)
     try:
         val_dataset = data.open_dataset("val", **batches)
     except TrainingError as error:  # too short
-        tell(f"no validation: in the validation split {error}")
+        notify(f"no validation: in the validation split {error}")
         return dataset, None
     if val_dataset is None:
-        tell(data.no_validation)
+        notify(data.no_validation)
     return dataset, val_dataset
 
 

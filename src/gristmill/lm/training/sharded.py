@@ -67,8 +67,8 @@ PATIENCE = datetime.timedelta(days=1)
 class ShardedWriter(checkpoints.CheckpointWriter):
     """Writes checkpoints together with the other processes, each in a background thread. All must create one."""
 
-    def __init__(self, run: Path, *, keep: int, tell: Callable[[str], None] | None = None) -> None:
-        super().__init__(run, keep=keep, tell=tell)
+    def __init__(self, run: Path, *, keep: int, notify: Callable[[str], None] | None = None) -> None:
+        super().__init__(run, keep=keep, notify=notify)
         self._group: Any = torch.distributed.new_group(backend="gloo", timeout=PATIENCE)
 
     def merge(self) -> None:
@@ -83,8 +83,10 @@ class ShardedWriter(checkpoints.CheckpointWriter):
                 try:
                     checkpoints.merge_model(folder)
                 except (OSError, CheckpointError) as error:
-                    if self._tell is not None:
-                        self._tell(f"the weights of {folder.name} stay in parts, because merging them failed: {error}")
+                    if self._notify is not None:
+                        self._notify(
+                            f"the weights of {folder.name} stay in parts, because merging them failed: {error}"
+                        )
         torch.distributed.barrier(group=self._group)
 
     def close(self) -> None:

@@ -79,8 +79,8 @@ def _warning_of_slurm() -> int | None:
 class StopVote:
     """Lets the processes of a run stop at the same step, without waiting for each other or for a device.
 
-    Every call of `asked` is one vote, so all processes must call it equally often. A vote is counted while the next
-    step is computed: `asked` returns the outcome of the previous vote, which is the same in all processes.
+    Every call of `is_stop_requested` is one vote, so all processes must call it equally often. A vote is counted while
+    the next step is computed: the method returns the outcome of the previous vote, which is the same in all processes.
     """
 
     def __init__(self, signals: StopSignals, *, world_size: int) -> None:
@@ -89,7 +89,7 @@ class StopVote:
         self._group = torch.distributed.new_group(backend="gloo") if world_size > 1 else None
         self._open: tuple[Tensor, Any] | None = None
 
-    def asked(self) -> bool:
+    def is_stop_requested(self) -> bool:
         """Return whether any process had received a signal at the previous call. With one process: by now."""
         signals = self._signals
         if self._group is None:

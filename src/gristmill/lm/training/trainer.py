@@ -43,7 +43,7 @@ from gristmill.lm.training.options import TrainOptions, train_defaults
 from gristmill.lm.training.preflight import check_plan
 from gristmill.lm.training.presets import preset_options, without_length
 from gristmill.lm.training.pretrained import check_pretrained
-from gristmill.lm.training.processes import end_with_parent, naming_the_lost, same_outcome
+from gristmill.lm.training.processes import end_with_parent, naming_lost_processes, same_outcome
 from gristmill.lm.training.records import Record
 from gristmill.lm.training.replacing import Replacement, replacing
 from gristmill.lm.training.result import TrainResult
@@ -53,7 +53,7 @@ from gristmill.lm.training.run_folder import check_folder, check_shared, claimed
 from gristmill.lm.training.writers import check_loggers
 from gristmill.packages import require_packages
 
-__all__ = ["Resume", "TrainResult", "asked_config", "memory_advice", "train"]
+__all__ = ["Resume", "TrainResult", "memory_advice", "requested_config", "train"]
 
 Resume: TypeAlias = 'Literal["never", "auto"] | bool'
 TrainProgress: TypeAlias = "Literal['auto', 'bar', 'jsonl'] | Callable[[Record], object] | None"
@@ -120,38 +120,38 @@ def train(
     end_with_parent()
     given_loggers = check_loggers(loggers)
     require_packages("gm.lm.train", "safetensors")  # checked first: needed to save checkpoints
-    asked, resumes = asked_config(Path(out), config, preset, dict(options), resume)
-    check_devices(asked)
+    requested, resumes = requested_config(Path(out), config, preset, dict(options), resume)
+    check_devices(requested)
     shown = progress if is_first_process() else None
     with contextlib.ExitStack() as held:
         # Processes started by a launcher connect before any check can fail, so that none waits for one that has exited.
         # Processes that this one starts itself are started only after all checks have passed.
-        meets_first = find_world() is not None or asked.num_nodes > 1
-        met = held.enter_context(launched(asked)) if meets_first else None
+        meets_first = find_world() is not None or requested.num_nodes > 1
+        met = held.enter_context(launched(requested)) if meets_first else None
         with same_outcome():
-            opened = _opened(data, asked, Path(out), resume=resumes, overwrite=overwrite, progress=shown)
-            replacement = held.enter_context(_owning(Path(out), asked, resume=resumes, overwrite=overwrite))
-        fabric, settled = met or held.enter_context(launched(asked))
-        if settled.num_nodes > 1:
+            opened = _opened(data, requested, Path(out), resume=resumes, overwrite=overwrite, progress=shown)
+            replacement = held.enter_context(_owning(Path(out), requested, resume=resumes, overwrite=overwrite))
+        fabric, final = met or held.enter_context(launched(requested))
+        if final.num_nodes > 1:
             with same_outcome():
                 check_shared(Path(out), fabric)
-        messages = [f"precision auto: {settled.precision} on {fabric.device.type}."] * (asked.precision == "auto")
+        messages = [f"precision auto: {final.precision} on {fabric.device.type}."] * (requested.precision == "auto")
         messages += filter(None, [unused_tasks() if fabric.world_size == 1 else None])
-        with memory_advice(settled):
-            return _train(fabric, settled, opened, replacement, Path(out), messages, shown, given_loggers)
+        with memory_advice(final):
+            return _train(fabric, final, opened, replacement, Path(out), messages, shown, given_loggers)
 
 
 def _opened(
-    data: TrainSources, asked: TrainConfig, out: Path, *, resume: str, overwrite: bool, progress: Any
+    data: TrainSources, requested: TrainConfig, out: Path, *, resume: str, overwrite: bool, progress: Any
 ) -> TrainingData:
     """Open the data, after checking that the run can start in its folder. Check that the options fit the data."""
     if is_first_process():
-        check_folder(out, resume=resume, overwrite=overwrite, init_from=asked.init_from)
+        check_folder(out, resume=resume, overwrite=overwrite, init_from=requested.init_from)
     say_starting(progress, "opening the data")
-    opened = asked.model.open_data(data, progress=progress if progress in (None, "auto", "bar") else None)
-    check_plan(asked, opened)
+    opened = requested.model.open_data(data, progress=progress if progress in (None, "auto", "bar") else None)
+    check_plan(requested, opened)
     if is_first_process():
-        warn_of_guessed_vocabulary(opened, asked.model.vocab_size)
+        warn_of_guessed_vocabulary(opened, requested.model.vocab_size)
     return opened
 
 
@@ -167,17 +167,17 @@ def _owning(folder: Path, config: TrainConfig, *, resume: str, overwrite: bool) 
         yield replacement
 
 
-def asked_config(
+def requested_config(
     out: Path, config: Any, preset: str | None, options: dict[str, Any], resume: Resume
 ) -> tuple[TrainConfig, str]:
     """Return (the requested config, on top of the saved options of the run to resume; "auto" or "never")."""
     resumes = "auto" if resume is True else resume or "never"
     saved = saved_options(out) if resumes == "auto" else {}
-    asked = _asked_options(config, preset, options, model=saved.get("model"))
-    asked |= options_of_world(asked)
+    requested = _requested_options(config, preset, options, model=saved.get("model"))
+    requested |= options_of_world(requested)
     if saved:
-        return TrainConfig.from_options(options_to_resume(out, saved, asked)), resumes
-    started = TrainConfig.from_options(with_base(asked, left_out=_left_at_defaults(config) - options.keys()))
+        return TrainConfig.from_options(options_to_resume(out, saved, requested)), resumes
+    started = TrainConfig.from_options(with_base(requested, left_out=_left_at_defaults(config) - options.keys()))
     check_pretrained(started)
     return started, resumes
 
@@ -190,7 +190,7 @@ def _left_at_defaults(config: Any) -> set[str]:
     return {name for name, field in fields.items() if getattr(config.model, name) == field.default}
 
 
-def _asked_options(
+def _requested_options(
     config: TrainConfig | str | os.PathLike[str] | None, preset: str | None, options: Any, *, model: str | None
 ) -> dict[str, Any]:
     """Return the passed options, flat. Single options replace those of the config, which replace those of the preset.
@@ -236,7 +236,7 @@ def train_to_the_end(run: Run) -> TrainResult:
     """Train to the end, or until a signal stops the run, and save a checkpoint of the last step in both cases."""
     # A launcher sends SIGTERM to the remaining processes when one exits. The signal is deferred until they have found
     # out which process that was.
-    with run.signals, naming_the_lost(), _without_garbage_collection():
+    with run.signals, naming_lost_processes(), _without_garbage_collection():
         train_steps(run)
         if not run.agree_to_stop():
             run.finish()
@@ -245,7 +245,7 @@ def train_to_the_end(run: Run) -> TrainResult:
         run.fabric.barrier()  # only the first process writes, and all read the result
         stopped = run.agree_to_stop()  # a signal may have arrived in the meantime
     if stopped:
-        run.tell(f"stopped at step {run.step:,} and saved a checkpoint. Pass resume='auto' to resume.")
+        run.notify(f"stopped at step {run.step:,} and saved a checkpoint. Pass resume='auto' to resume.")
         run.signals.act()
     return run.result()
 
@@ -254,7 +254,7 @@ def train_steps(run: Run) -> None:
     """Run the training loop."""
     config, fabric, num_micro_steps = run.config, run.fabric, run.config.gradient_accumulation_steps
     averaging = {"loss": "token", **config.model.STATISTICS}
-    _settle_order_of_sums(run)
+    _fix_order_of_sums(run)
     run.meter.restart()
     if run.validation.is_missing(run.step):  # a signal interrupted the validation of this step
         run.validate()
@@ -282,7 +282,7 @@ def train_steps(run: Run) -> None:
             run.save()
 
 
-def _settle_order_of_sums(run: Run) -> None:
+def _fix_order_of_sums(run: Run) -> None:
     """Run a step that changes nothing, so that ddp sums the gradients of all steps in the same order.
 
     In its first step, ddp finds the order in which gradients become ready, and packs them into buckets in that order

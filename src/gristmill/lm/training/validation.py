@@ -49,7 +49,7 @@ class Validation:
         """Return the loss on the subset at this step, or None if it was not validated."""
         return self._last[1] if self._last[0] == step else None
 
-    def take_up(self, step: int, state: dict[str, Any]) -> None:
+    def restore(self, step: int, state: dict[str, Any]) -> None:
         """Resume from a checkpoint of `step`, with the same sequences even if the batch size has changed.
 
         If `limit_val_batches` has changed, the subset changes, and the best is chosen again from this step on.

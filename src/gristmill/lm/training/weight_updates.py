@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["WeightUpdates", "are_finite"]
 
 # With a loss scale below 1, float16 gradients are scaled down. If they still overflow, the step is hopeless.
-LEAST_SCALE = 1.0
-MOST_SKIPPED_STEPS = 100
+MIN_SCALE = 1.0
+MAX_SKIPPED_STEPS = 100
 
 
 class WeightUpdates:
@@ -95,7 +95,7 @@ class WeightUpdates:
         self._scaler.update()
         self._num_skipped = (self._num_skipped + 1) * is_bad
         scale = self._scaler.scale(self._one)
-        return ((scale < LEAST_SCALE) | (self._num_skipped >= MOST_SKIPPED_STEPS)).float()
+        return ((scale < MIN_SCALE) | (self._num_skipped >= MAX_SKIPPED_STEPS)).float()
 
 
 def _can_skip(optimizer: torch.optim.Optimizer) -> bool:

@@ -204,8 +204,8 @@ def _check_order(run: str | os.PathLike[str], data: str | os.PathLike[str] | Sha
 def _check_tokenizer(run: Path, which: str, data: TrainingData) -> None:
     folder = find_checkpoint(run, which)
     then, now = read_state(folder)["shards"], data.identity
-    asked = {**now, "tokenizer_fingerprint": then["tokenizer_fingerprint"]}
-    if found := identity_differences(asked, now, run=run, tokenizer=data.tokenizer):
+    expected = {**now, "tokenizer_fingerprint": then["tokenizer_fingerprint"]}
+    if found := identity_differences(expected, now, run=run, tokenizer=data.tokenizer):
         raise CheckpointError(
             f"{folder} does not match the {data.noun}: {found[0]}. Encode the text with {run / 'tokenizer.json'}."
         )

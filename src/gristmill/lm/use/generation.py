@@ -97,7 +97,7 @@ def generate_text(
         prompt: Start of the text, or a list of them. "" starts a new document.
         num_texts: Texts per prompt. None: one.
         max_tokens: Maximum number of tokens per text. A text ends earlier at an end-of-text token.
-        temperature: Sampling temperature. 0 always takes the most likely token. Below 1 favours likely tokens, above 1
+        temperature: Sampling temperature. 0 always takes the most likely token. Below 1 favors likely tokens, above 1
             flattens their distribution.
         top_k: Sample from the k most likely tokens only.
         top_p: Sample from the smallest set of tokens with total probability p only.

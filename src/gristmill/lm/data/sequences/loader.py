@@ -157,8 +157,8 @@ class WorkerLoader:
 
     def _died(self, error: Exception) -> TrainingError:
         return TrainingError(
-            f"a data worker died: {' '.join(str(error).split())} It ran out of memory or of shared memory (/dev/shm; "
-            f"in a container, docker run --shm-size=8g), or was killed. Pass fewer workers, such as "
+            f"a data worker died: {' '.join(str(error).split())} There was too little memory or shared memory "
+            f"(/dev/shm; in a container, docker run --shm-size=8g), or it was killed. Pass fewer workers, such as "
             f"num_workers={self._options['num_workers'] // 2}, or 0 to read in a thread."
         )
 

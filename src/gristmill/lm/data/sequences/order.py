@@ -6,8 +6,8 @@ to one width, so that no rank waits for another. The units of an epoch, before t
     bucket 0, shuffled | bucket 1, shuffled | … | bucket K - 1, shuffled | omitted
     unit 0 | unit 1 | unit 2 | …                                         |
 
-The remainder of a bucket moves up to the next longer one, and only fewer than U sequences are omitted, different ones
-in each epoch. Nothing of this is stored: the item at a place is a function of the place.
+The remainder of a bucket moves up to the next longer one, and fewer than U sequences are omitted in all, different ones
+in each epoch. The order is not stored: the item at a place is a function of the place.
 
 Shapes: N sequences, K buckets, P units computed at once, U sequences per unit.
 """

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["block_attention", "block_mask", "blocks_to_compute", "can_use_blocks"]
 
 BLOCK = 128
-LEAST_HEAD_DIM = 16  # minimum of the kernels
+MIN_HEAD_DIM = 16  # required by the kernels
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 def can_use_blocks(device: torch.device, *, head_dim: int, has_dropout: bool) -> bool:
     """Whether FlexAttention has a kernel here: on CUDA, and without dropout, which it does not support."""
-    return device.type == "cuda" and HAS_TRITON and head_dim >= LEAST_HEAD_DIM and not has_dropout
+    return device.type == "cuda" and HAS_TRITON and head_dim >= MIN_HEAD_DIM and not has_dropout
 
 
 def block_attention(q_BHTK: Tensor, k_BGTK: Tensor, v_BGTK: Tensor, mask: BlockMask) -> Tensor:
@@ -62,7 +62,7 @@ def block_mask(
         *_numbered(partial),
         *_numbered(full),
         BLOCK_SIZE=BLOCK,
-        mask_mod=_who_sees_whom(sliding_window, ids),
+        mask_mod=_mask_rule(sliding_window, ids),
         seq_lengths=(num_tokens, num_tokens),
     )
 
@@ -78,10 +78,10 @@ def _num_blocks(num_tokens: int) -> int:
     return (num_tokens + BLOCK - 1) // BLOCK
 
 
-def _who_sees_whom(sliding_window: int | None, document_ids_BT: Tensor | None) -> Callable[..., Tensor]:
+def _mask_rule(sliding_window: int | None, document_ids_BT: Tensor | None) -> Callable[..., Tensor]:
     """Return the function that tells FlexAttention whether token t of sequence b attends to token s."""
 
-    def sees(b: Tensor, head: Tensor, t: Tensor, s: Tensor) -> Tensor:
+    def attends(b: Tensor, head: Tensor, t: Tensor, s: Tensor) -> Tensor:
         seen = s <= t
         if sliding_window is not None:
             seen = seen & (t - s < sliding_window)
@@ -89,7 +89,7 @@ def _who_sees_whom(sliding_window: int | None, document_ids_BT: Tensor | None) -
             seen = seen & (document_ids_BT[b, t] == document_ids_BT[b, s])
         return seen
 
-    return sees
+    return attends
 
 
 def blocks_to_compute(

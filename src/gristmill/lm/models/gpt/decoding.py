@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 __all__ = ["GPTRows"]
 
-MOST_ROWS = {"cpu": 64, "cuda": 256}
+MAX_ROWS = {"cpu": 64, "cuda": 256}
 PROMPT_TOKENS_AT_ONCE = 16_384
 CPU_CACHE_BYTES = 2**30
 KEPT_CACHE_BYTES = 2**29
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-MOST_GRAPHS = 64  # each uses memory, and a server may see many different temperatures
+MAX_GRAPHS = 64  # each uses memory, and a server may see many different temperatures
 SPAN_MULTIPLE = 128  # graphs are captured for this many cached tokens, and for 2, 4, 8 … times as many
 
 
@@ -170,7 +170,7 @@ class GPTRows:
         """Capture a step as a graph, which reads and writes the tensors of the state."""
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         torch.cuda.synchronize(self.device)
-        if len(self._state.graphs) >= MOST_GRAPHS:
+        if len(self._state.graphs) >= MAX_GRAPHS:
             self._state.graphs.clear()
         with torch.cuda.stream(stream):
             graph.capture_begin(pool=self._state.pool, capture_error_mode="thread_local")
@@ -340,7 +340,7 @@ def _rows_in_memory(model: GPT, span: int) -> int:
     row_bytes += 64 * c.padded_vocab_size  # logits, probabilities and their sums, some in float64
     kind = weight.device.type
     free = torch.cuda.mem_get_info(weight.device)[0] // 2 if kind == "cuda" else CPU_CACHE_BYTES
-    return max(1, min(MOST_ROWS.get(kind, MOST_ROWS["cpu"]), free // row_bytes))
+    return max(1, min(MAX_ROWS.get(kind, MAX_ROWS["cpu"]), free // row_bytes))
 
 
 def _power_of_two(number: int, least: int) -> int:

@@ -104,8 +104,8 @@ class Posterior(nn.Module):
 def pooled(x_BTD: Tensor, real_BT: Tensor) -> Tensor:
     """Return the normalized mean and maximum over the tokens, as one vector of length 1: B x 2D, float32.
 
-    Padding is ignored; a row of padding only gives zeros. The length is 1 because Adam moves every weight by the same
-    amount: with 2D inputs of size 1 per mu, a few steps would carry all posteriors far away from the prior.
+    Padding is ignored; a row that is all padding gives zeros. The length is 1 because Adam moves every weight by the
+    same amount: with 2D inputs of size 1 per mu, a few steps would carry all posteriors far away from the prior.
     """
     real_BT1 = real_BT[..., None]
     num_real_B1 = real_BT.sum(1, keepdim=True)
@@ -121,9 +121,10 @@ def pooled(x_BTD: Tensor, real_BT: Tensor) -> Tensor:
 class BatchNormMu(nn.Module):
     """Normalize mu to mean 0 and standard deviation `batch_norm_mu` per dimension, so that no dimension has a KL of 0.
 
-    Training uses the rows of the batch, evaluation the running statistics. Rows of padding only do not count. A batch
-    with a single row has no variance, so it is normalized by the running statistics and still updates them. That is a
-    poor estimate; batches of at least 16 rows are better. There is no learned offset, because the prior has mean 0.
+    Training uses the rows of the batch, evaluation the running statistics. Rows that are all padding do not count. A
+    batch with a single row has no variance, so it is normalized by the running statistics and still updates them. That
+    is a poor estimate; batches of at least 16 rows are better. There is no learned offset, because the prior has mean
+    0.
     """
 
     running_mean_Z: Tensor
@@ -136,7 +137,7 @@ class BatchNormMu(nn.Module):
         self.register_buffer("running_var_Z", torch.ones(config.latent_dim))
 
     def forward(self, mu_BZ: Tensor, real_B: Tensor) -> Tensor:
-        """Return the normalized mu; `real_B` is False for rows of padding only."""
+        """Return the normalized mu; `real_B` is False for rows that are all padding."""
         mean_Z, var_Z = self.running_mean_Z, self.running_var_Z
         if self.training:
             num_real = real_B.sum()
@@ -432,7 +433,7 @@ class SequenceVAE(Model):
 
     def _posterior(self, x_BTD: Tensor, real_BT: Tensor) -> tuple[Tensor, Tensor]:
         num_tokens = x_BTD.shape[1]
-        # The first position is never masked: in a row of padding only, a softmax over nothing would be NaN.
+        # The first position is never masked: in a row that is all padding, a softmax over nothing would be NaN.
         is_first_T = torch.arange(num_tokens, device=x_BTD.device) == 0
         mask_B11S = (real_BT | is_first_T)[:, None, None]
         view = View(self.cos_TK[:num_tokens, None, None], self.sin_TK[:num_tokens, None, None], mask_B11S, False)
@@ -544,7 +545,8 @@ class SequenceVAE(Model):
         Args:
             z_NZ: Latents.
             max_tokens: Maximum tokens per sequence.
-            temperature: 0 picks the most likely token; higher values make the choice more random.
+            temperature: 0 picks the most likely token. Below 1 favors likely tokens, above 1 flattens their
+                distribution.
             top_k: Choose among the k most likely tokens. None: all.
             top_p: Choose among the fewest tokens with a total probability of at least p. None: all.
             seed: Seed of the random choices. None: a fresh random seed.

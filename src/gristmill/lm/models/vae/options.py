@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["VAEConfig"]
 
-BATCH_NORM_LEAST = 16  # sequences per micro-batch
+MIN_BATCH_NORM_ROWS = 16  # sequences per micro-batch
 
 # The settings that users expect under these names. `bf16-mixed` is better on every GPU that supports it, and such small
 # batches use only a fraction of a GPU.
@@ -202,11 +202,11 @@ class VAEConfig(DocumentModelConfig):
 
     def start_messages(self, *, batch_size: int) -> list[str]:
         """Return a warning if batches are too small for `batch_norm_mu`."""
-        if not self.batch_norm_mu or batch_size >= BATCH_NORM_LEAST:
+        if not self.batch_norm_mu or batch_size >= MIN_BATCH_NORM_ROWS:
             return []
         return [
             f"batch_norm_mu: batch_size={batch_size} is too small for a reliable mean. Pass batch_size >= "
-            f"{BATCH_NORM_LEAST}, with fewer gradient_accumulation_steps."
+            f"{MIN_BATCH_NORM_ROWS}, with fewer gradient_accumulation_steps."
         ]
 
     @property

@@ -1,4 +1,4 @@
-"""Standing: progress, speed and remaining time of a run, as numbers and text."""
+"""RunStatus: progress, speed and remaining time of a run, as numbers and text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import deque
 from gristmill.lm.training.records import Record
 from gristmill.report import figures
 
-__all__ = ["Pace", "Standing", "clock_time", "shown_loss", "step_time"]
+__all__ = ["Pace", "RunStatus", "clock_time", "shown_loss", "step_time"]
 
 SAMPLE_SECONDS = 0.5
 NUM_SAMPLES = 120  # one minute: long enough to be stable, short enough to follow a machine that slows down
@@ -66,7 +66,7 @@ class Pace:
         return (self._total - self._step) * (seconds + pauses)
 
 
-class Standing:
+class RunStatus:
     """Progress of a run as text: step, last losses, speed and remaining time."""
 
     def __init__(self, total: int, initial: int) -> None:
@@ -92,7 +92,7 @@ class Standing:
     def steps(self) -> str:
         """The current step and the total, as text.
 
-        >>> Standing(40_000, 1_200).steps
+        >>> RunStatus(40_000, 1_200).steps
         '1,200/40,000'
         """
         return f"{self.step:,}/{self.total:,}"
