@@ -97,11 +97,14 @@ class VocabularyMethods:
 
     @classmethod
     def of_parts(cls, parts: TokenizerParts, *, profile: Profile | None = None) -> Self:
-        """Return `from_parts(parts)`. Deprecated name of `from_parts`.
+        """Deprecated name of `from_parts`.
 
         Args:
             parts: As in `from_parts`.
             profile: As in `from_parts`.
+
+        Returns:
+            The tokenizer.
 
         Raises:
             OptionError: The `tie_break` of the parts is unknown.
