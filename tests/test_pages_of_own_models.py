@@ -53,7 +53,7 @@ def test_another_tokenizer_gets_shards_of_its_own(script, tmp_path):
     "arguments", [["--dry_run"], ["--resume"], ["--resume", "auto"], ["--no-pin_memory"], ["--debug"], ["-o", "run"]]
 )
 def test_the_data_path_may_follow_any_option(script, arguments):
-    command, _ = script.settle(script.OPTIMIZED, [*arguments, "stories.txt"], "train_optimized", [])
+    command, _ = script.complete_command(script.OPTIMIZED, [*arguments, "stories.txt"], "train_optimized", [])
     assert command[-1].startswith(("runs", "run-data"))
     assert Path(command[-1], "manifest.json").exists()
     assert "stories.txt" not in command

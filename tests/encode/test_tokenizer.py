@@ -511,7 +511,7 @@ def test_a_merge_that_is_no_pair_of_bytes_is_named(merge):
 
 
 def test_a_path_without_the_name_of_a_file_is_refused(small, tmp_path):
-    with pytest.raises(IsADirectoryError, match="pass the name of a file"):
+    with pytest.raises(IsADirectoryError, match="Pass the name of a file"):
         small.save(f"{tmp_path}/name/")
     for format in ("gristmill", "minbpe", "gpt2"):
         with pytest.raises(gm.OptionError, match="path='' is empty"):

@@ -272,7 +272,7 @@ def test_a_loaded_state_is_a_copy():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda tensors: tensors.pop("qkv.weight.step"), "no 'qkv.weight.step'. Its optimizer state is incomplete"),
+        (lambda tensors: tensors.pop("qkv.weight.step"), "no 'qkv.weight.step': its optimizer state is incomplete"),
         (
             lambda tensors: tensors.update({"x.exp_avg": torch.ones(1)}),
             "state for 'x.exp_avg', which is not in the model",

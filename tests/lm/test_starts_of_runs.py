@@ -62,9 +62,16 @@ def test_several_files_of_conversations_are_read_one_after_the_other(tmp_path):
     assert main(["train-model", *map(str, parts), "-o", str(tmp_path / "run-2"), *flags]) == 0
 
 
-@pytest.mark.parametrize("data", [[], [3], 3])
-def test_what_is_no_path_of_conversations_is_refused(tmp_path, data):
-    with pytest.raises((gm.OptionError, TypeError), match=r"conversations=True reads JSON lines. Pass their path"):
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "data is empty. With conversations=True, pass the path of JSON lines"),
+        ([3], "data is of type int, but conversations=True reads JSON lines. Pass their path"),
+        (3, "data is of type int, but conversations=True reads JSON lines. Pass their path"),
+    ],
+)
+def test_data_that_is_not_a_path_of_conversations_is_refused(tmp_path, data, message):
+    with pytest.raises((gm.OptionError, TypeError), match=message):
         gm.lm.train(data, out=tmp_path / "run", **SMALL)
 
 

@@ -219,7 +219,7 @@ def test_passed_options_override_fast_detection(shards, tmp_path, options, expec
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"embedding_dim": 7}, "embedding_dim=7, and the data has tokens"),
+        ({"embedding_dim": 7}, "embedding_dim=7, but the data has tokens"),
         ({"val_fraction": 0.3}, "val_fraction=0.3 applies to Parquet files"),
         ({"kl_warmup_steps": float("nan")}, "kl_warmup_steps must be a whole number"),
         ({"text_column": "text"}, "text_column"),

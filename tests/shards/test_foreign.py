@@ -125,7 +125,9 @@ def test_what_only_a_manifest_states_is_an_error_that_says_so(folder, layout):
     assert shards.vocab_size is None
     assert shards.end_of_text is None
     assert shards.tokenizer_fingerprint is None
-    with pytest.raises(gm.ShardsFormatError, match=rf"another program made these {layout} files.*a manifest"):
+    with pytest.raises(
+        gm.ShardsFormatError, match=rf"these {layout} files were written by another program.*a manifest"
+    ):
         shards.manifest  # noqa: B018
     with pytest.raises(gm.ShardsFormatError, match=r"without a tokenizer.*Pass tokenizer="):
         shards.tokenizer  # noqa: B018

@@ -128,7 +128,9 @@ def test_an_empty_name_is_not_the_current_folder(load, tok, tmp_path, monkeypatc
 @pytest.mark.parametrize("load", [gm.Tokenizer.load, gm.Tokenizer.from_pretrained])
 def test_an_object_in_place_of_a_path_names_the_methods_for_objects(load, tok):
     for wrong, kind in ((None, "NoneType"), (tok.to_huggingface(), "Tokenizer"), (5, "int")):
-        with pytest.raises(TypeError, match=rf"^(path|name) is a {kind}, not a path.*from_huggingface.*from_tiktoken"):
+        with pytest.raises(
+            TypeError, match=rf"^(path|name) is of type {kind}, not a path.*from_huggingface.*from_tiktoken"
+        ):
             load(wrong)
 
 
