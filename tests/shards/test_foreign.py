@@ -129,7 +129,7 @@ def test_what_only_a_manifest_states_is_an_error_that_says_so(folder, layout):
         gm.ShardsFormatError, match=rf"these {layout} files were written by another program.*a manifest"
     ):
         shards.manifest  # noqa: B018
-    with pytest.raises(gm.ShardsFormatError, match=r"without a tokenizer.*Pass tokenizer="):
+    with pytest.raises(gm.ShardsFormatError, match=r"do not include a tokenizer.*Pass tokenizer="):
         shards.tokenizer  # noqa: B018
     with pytest.raises(gm.ShardsFormatError, match="bytes of their texts"):
         shards.source_bytes  # noqa: B018
