@@ -284,7 +284,7 @@ def test_document_ends_beyond_the_tokens_are_an_error(tmp_path):
     rehash(tmp_path / "s")
     shards = Shards(tmp_path / "s")
     for i in (1, 2):
-        with pytest.raises(gm.ShardsFormatError, match="an index is damaged"):
+        with pytest.raises(gm.ShardsFormatError, match="an index file is damaged"):
             shards[i]
     change_shard(tmp_path / "s", index=None, index_xxh64=None)
     with pytest.raises(gm.ShardsFormatError, match="has no index"):
