@@ -89,7 +89,7 @@ def test_an_index_that_runs_backwards_is_reported(tmp_path):
     ends = np.fromfile(path, "<i8")
     ends[3] = ends[2] - 1
     ends.tofile(path)
-    with pytest.raises(gm.ShardsFormatError, match="an index file is damaged"):
+    with pytest.raises(gm.ShardsFormatError, match="an index is damaged"):
         open_sequences(folder)
 
 
