@@ -68,9 +68,9 @@ def test_a_link_to_a_file_is_followed_and_a_folder_is_refused(tmp_path):
     assert error.value.filename == str(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["a\x00b", "a\ud800b"])
-def test_a_name_that_no_file_can_have(name, tmp_path):
-    with pytest.raises(OptionError, match="not a valid file name"):
+@pytest.mark.parametrize(("name", "why"), [("a\x00b", "a NUL byte"), ("a\ud800b", "a character that file names")])
+def test_a_name_that_no_file_can_have(name, why, tmp_path):
+    with pytest.raises(OptionError, match=f"not a valid file name: it has {why}"):
         read(tmp_path / name)
 
 

@@ -42,8 +42,10 @@ def read_small_file(
     """
     try:
         descriptor = os.open(path, _FLAGS)
-    except ValueError:  # a NUL byte, or a character that is not allowed in file names on this system
-        raise error(f"{os.fspath(path)!r}: not a valid file name.") from None
+    except ValueError as failure:
+        is_character = isinstance(failure, UnicodeEncodeError)  # otherwise the name contains a NUL byte
+        why = "a character that file names on this system cannot contain" if is_character else "a NUL byte"
+        raise error(f"{os.fspath(path)!r}: not a valid file name: it has {why}. Pass another name.") from None
     try:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):

@@ -92,7 +92,7 @@ class OneFolder:
 
 
 def test_an_argument_too_many_is_named():
-    with pytest.raises(UsageError, match=r"unexpected argument 'b' of 'try'\."):
+    with pytest.raises(UsageError, match=r"unexpected argument 'b' for 'try'\."):
         check_usage(OneFolder, "try", ["a", "b"])
     with pytest.raises(UsageError, match=r"missing FOLDER\."):
         check_usage(OneFolder, "try", [])

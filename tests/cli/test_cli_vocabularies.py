@@ -140,7 +140,7 @@ def test_words_and_text_do_not_mix(gristmill, words_path, stories_path, tmp_path
 def test_words_are_saved_under_a_name_that_training_knows(gristmill, stories_path, tmp_path):
     code, _, err = gristmill("count-words", stories_path, "-o", tmp_path / "words.bin")
     assert code == 2
-    assert ".gmw" in err
+    assert "must end in .gmw, the suffix of word counts. Pass a name such as words.gmw." in err
 
 
 def test_python_m_gristmill_is_the_command_line():

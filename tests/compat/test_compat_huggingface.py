@@ -184,6 +184,10 @@ def test_unsupported_arguments_are_errors(tokenizer):
         PreTrainedTokenizerFast("gpt2")
     with pytest.raises(TypeError, match="tokenizer_object is of type int"):
         PreTrainedTokenizerFast(3)
+    with pytest.raises(ValueError, match=r"pass exactly one of .*, got neither\."):
+        PreTrainedTokenizerFast()
+    with pytest.raises(ValueError, match=r"pass exactly one of .*, got both\."):
+        PreTrainedTokenizerFast("tok.json", tokenizer_file="tok.json")
 
 
 def test_pad_makes_a_batch_of_encodings(tokenizer):

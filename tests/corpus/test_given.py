@@ -124,7 +124,7 @@ def test_a_file_that_is_not_text_is_refused_with_its_kind(folder):
     tok.save("tok.json")
     gm.encode_corpus(["low low"], tok, out="shards", progress=None)
     for corpus, what in {
-        "tok.json": "is a tokenizer, not text",
+        "tok.json": "^tok.json is a Gristmill tokenizer, not text",
         "shards": "contains token shards, not text",
         "shards/shard-00000.bin": "token ids, not text",
     }.items():

@@ -154,7 +154,7 @@ def test_more_tokens_than_the_context_are_refused():
     model(tokens(length=10), cache=cache)
     with pytest.raises(OptionError, match="7 tokens after 10 in the cache"):
         model(tokens(length=7), cache=cache)
-    with pytest.raises(OptionError, match="exclude each other"):
+    with pytest.raises(OptionError, match="cannot be used together"):
         model(tokens(length=2), cache=cache, document_ids_BT=torch.zeros(2, 2))
 
 

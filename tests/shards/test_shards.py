@@ -283,8 +283,8 @@ def test_document_ends_beyond_the_tokens_are_an_error(tmp_path):
     path.write_bytes(np.array([5, 3, *[10**6] * 5], "<i8").tobytes())
     rehash(tmp_path / "s")
     shards = Shards(tmp_path / "s")
-    for i in (1, 2):
-        with pytest.raises(gm.ShardsFormatError, match="an index is damaged"):
+    for i, why in ((1, "to 3, so it ends before it begins"), (2, "to 1,000,000, but there are only")):
+        with pytest.raises(gm.ShardsFormatError, match=rf"{why}.*: an index file is damaged\. verify_shards\(\)"):
             shards[i]
     change_shard(tmp_path / "s", index=None, index_xxh64=None)
     with pytest.raises(gm.ShardsFormatError, match="has no index"):

@@ -103,7 +103,9 @@ class Command(ExecutorOptions, ReadingOptions):
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `count_words`, without the reading options."""
         if self.output.suffix != ".gmw":
-            raise UsageError(f"--output {self.output} must end in .gmw, the suffix of word counts. Rename it.")
+            raise UsageError(
+                f"--output {self.output} must end in .gmw, the suffix of word counts. Pass a name such as words.gmw."
+            )
         return {
             "corpus": find_corpus(self.corpus, self, output=self.output, overwrite=self.overwrite),
             "pattern": self.pattern,

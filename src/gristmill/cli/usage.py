@@ -95,7 +95,7 @@ def check_usage(command: type, name: str, arguments: Sequence[str]) -> None:
     positionals = [option for option in options if option.is_positional]
     seen |= {option.name for _, option in zip(loose, positionals, strict=False)}
     if len(loose) > len(positionals) and not any(option.takes_many for option in positionals):
-        raise UsageError(f"unexpected argument {loose[len(positionals)]!r} of {name!r}. {help}")
+        raise UsageError(f"unexpected argument {loose[len(positionals)]!r} for {name!r}. {help}")
     for value, option in zip(loose, positionals, strict=False):
         _check_value(option, value, option.metavar, help)
     missing = [option.described for option in options if option.is_required and option.name not in seen]

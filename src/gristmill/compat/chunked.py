@@ -114,7 +114,8 @@ def _read_range(file: BinaryIO, start: int, end: int) -> bytes:
     data = file.read(end - start)
     if len(data) < end - start:
         raise InputChangedError(
-            f"{file.name}: the file ends at byte {start + len(data)}, before byte {end}, the end of the chunk."
+            f"{file.name}: the file ends at byte {start + len(data)}, before byte {end}, the end of the chunk. "
+            f"The file changed; read it again from the beginning."
         )
     return data
 

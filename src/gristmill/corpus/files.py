@@ -285,7 +285,7 @@ def _format_of(name: str, reading: Reading) -> tuple[str, str]:
                 f"Pass text files, or input_format='text' to read it as plain text."
             )
         if suffix == ".json" and not is_url(name) and _is_ours(Path(name), "gristmill-tokenizer"):
-            raise CorpusError(f"{place}: is a tokenizer, not text. Pass the text to read.")
+            raise CorpusError(f"{place} is a Gristmill tokenizer, not text. Pass the text to read.")
         format = next((format for format, reader in READERS.items() if suffix in reader.suffixes), "text")
         asked = next((format for format, reader in READERS.items() if suffix in reader.asked_suffixes), "")
         if asked:

@@ -37,4 +37,4 @@ def native_encoder(vocabulary: Vocabulary, pattern: str | None) -> NativeEncoder
             special_ids=list(vocabulary.special_tokens.values()),
         )
     except ValueError as error:  # such as tokens of gigabytes
-        raise TokenizerFormatError(f"these merges cannot be used: {error}.") from None
+        raise TokenizerFormatError(f"these merges cannot be used: {error}. Load or train another tokenizer.") from None

@@ -297,7 +297,8 @@ def _check_shards(manifest: Manifest) -> None:
         for shard in split.shards:
             if (shard.index is None) != (shard.index_xxh64 is None):
                 raise ShardsFormatError(
-                    f"{shard.file} has an index without a checksum, or a checksum without an index."
+                    f"{shard.file} has an index without a checksum, or a checksum without an index. Restore the "
+                    f"manifest or encode again."
                 )
             for name in (shard.file, shard.index):
                 if name in seen:

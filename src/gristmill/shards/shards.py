@@ -281,9 +281,11 @@ class Shards:
 
     def _stretch(self, begin: int, end: int) -> NDArray[Any]:
         if not begin <= end <= self.num_tokens:
+            is_past_end = end > self.num_tokens
+            why = f"but there are only {self.num_tokens:,}" if is_past_end else "so it ends before it begins"
             raise ShardsFormatError(
-                f"{self._name}: a document ranges from token {begin:,} to {end:,} of {self.num_tokens:,}: an index "
-                f"is damaged. {'verify_shards() reports which.' if self.has_manifest else 'Copy the files again.'}"
+                f"{self._name}: a document spans tokens {begin:,} to {end:,}, {why}: an index file is damaged. "
+                f"{'verify_shards() names it.' if self.has_manifest else 'Copy the files again.'}"
             )
         # Copied: a list of documents would otherwise keep a memory map (an open file) of each of its shards.
         return self._tokens.stretch(begin, end).copy()

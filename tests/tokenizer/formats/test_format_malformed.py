@@ -214,7 +214,7 @@ def test_special_tokens_given_with_impossible_ids(specials, tmp_path):
     [
         ("minbpe v2\n\n0\n", "not a minbpe model, or truncated"),
         ("minbpe v1", "not a minbpe model, or truncated"),
-        ("minbpe v1\n", "ends before"),
+        ("minbpe v1\n", "truncated: line 3, the number of special tokens, is missing"),
         ("minbpe v1\n\n0", "not a minbpe model, or truncated"),
         ("minbpe v1\n(\n0\n", "not a valid regular expression"),
         ("minbpe v1\n\nmany\n", "line 3: 'many' is not an integer"),

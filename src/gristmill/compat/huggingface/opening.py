@@ -19,7 +19,10 @@ __all__ = ["check_folder", "given_tokenizer", "has_their_file", "read_settings"]
 def given_tokenizer(tokenizer_object: Any, tokenizer_file: str | os.PathLike[str] | None) -> Tokenizer:
     """Return the tokenizer that was passed, as an object or as a file; exactly one of them must be given."""
     if (tokenizer_object is None) == (tokenizer_file is None):
-        raise OptionError("pass either tokenizer_object, such as a gristmill.Tokenizer, or tokenizer_file.")
+        got = "neither" if tokenizer_file is None else "both"
+        raise OptionError(
+            f"pass exactly one of tokenizer_object, such as a gristmill.Tokenizer, and tokenizer_file, got {got}."
+        )
     if tokenizer_file is not None:
         return Tokenizer.load(tokenizer_file)
     return as_tokenizer(tokenizer_object, "tokenizer_object")

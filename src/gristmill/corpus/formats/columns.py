@@ -243,7 +243,7 @@ def _group_rows(input: Input, opened: Any, group: int, name: str, first: int) ->
         raise_unless_damage(error)
         raise damaged(input, damage, begin, error) from error
     if given != about.num_rows:
-        raise damaged(input, damage, begin, f"it has {given:,} of {about.num_rows:,} rows")
+        raise damaged(input, damage, begin, f"only {given:,} of {about.num_rows:,} rows could be read")
 
 
 def _arrow_rows(input: Input, file: Any, arrays: Iterator[tuple[Any, int]]) -> Iterator[_Rows]:

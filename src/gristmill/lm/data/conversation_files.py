@@ -42,7 +42,7 @@ def read_conversations(data: Sequence[str | os.PathLike[str]]) -> Iterator[Conve
         if input.format != "jsonl":
             raise CorpusError(
                 f"{input.shown}: conversations=True reads JSON lines, but the file is {input.format}. Pass files that "
-                f"end in .jsonl, .jsonl.gz or .jsonl.zst, with one line {FORMS} per conversation."
+                f"end in .jsonl, .jsonl.gz or .jsonl.zst, with one conversation per line: {FORMS}."
             )
         yield from _of_file(input)
 

@@ -265,5 +265,5 @@ def check_heads(d_model: int, num_heads: int) -> None:
     if (d_model // num_heads) % 2:
         raise OptionError(
             f"d_model={d_model} and num_heads={num_heads} give heads of size {d_model // num_heads}, and rotary "
-            f"positions need an even size. Pass a d_model that 2 * num_heads divides."
+            f"positions need an even size. Pass a d_model that is a multiple of 2 * num_heads."
         )

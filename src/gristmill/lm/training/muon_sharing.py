@@ -78,7 +78,7 @@ def sharing_of(weights: Sequence[Tensor]) -> Sharing | None:
     by_rows = all(hasattr(each, "placements") and [str(p) for p in each.placements] == ["S(0)"] for each in weights)
     if others or mesh.ndim > 1 or not by_rows:
         raise OptionError(
-            "optimizer='muon' needs weights that are whole on each device, or all sharded by rows over the same "
+            "optimizer='muon' needs unsharded weights, or weights that are all sharded by rows over the same "
             "devices. Pass optimizer='adamw', or shard with fully_shard over a one-dimensional mesh."
         )
     return Sharing(mesh.get_group(), is_sharded=True)

@@ -92,7 +92,7 @@ class MegatronLayout(Layout):
             ends = begin + np.cumsum(lengths[some], dtype=INT64)
             begins = np.concatenate([[begin], ends[:-1]])
             if (pointers[some] != begins * dtype.itemsize).any():
-                raise ShardsFormatError("its byte pointers do not follow from its lengths.")
+                raise ShardsFormatError("its byte pointers do not match its lengths.")
             if (indices[:-1][some] != np.arange(first, first + len(ends))).any():
                 raise ShardsFormatError("its document indices are not 0, 1, 2, ….")
             begin = int(ends[-1])
@@ -138,7 +138,10 @@ def _found(index: Path) -> FoundFile:
             f"bytes, but its size is {path.stat().st_size:,}. {COPY}"
         )
     if num_sequences and int(pointers[-1]) + int(lengths[-1]) * dtype.itemsize != num_tokens * dtype.itemsize:
-        raise ShardsFormatError(f"{index}: its sequences are not contiguous, which Gristmill cannot read.")
+        raise ShardsFormatError(
+            f"{index}: its sequences are not contiguous, which Gristmill cannot read. Make the files again with "
+            f"Megatron's preprocess_data.py."
+        )
     return FoundFile(path.name, num_tokens, dtype, index.name, num_documents)
 
 

@@ -94,8 +94,8 @@ def _row_groups(ends: Path) -> Iterator[NDArray[np.int64]]:
             offsets = np.concatenate([[begin], chunk[first:last]])
             if offsets[-1] - begin > MAX_LENGTH:
                 raise CorpusError(
-                    f"a document has {offsets[-1] - begin:,} tokens, but a list of the format 'parquet' has at most "
-                    f"{MAX_LENGTH:,}. Cut the document, or pass format='gristmill'."
+                    f"a document has {offsets[-1] - begin:,} tokens, but format='parquet' allows at most "
+                    f"{MAX_LENGTH:,} tokens per document. Split the document, or pass format='gristmill'."
                 )
             yield offsets
             first, begin = last, int(offsets[-1])

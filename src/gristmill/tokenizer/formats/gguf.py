@@ -131,8 +131,8 @@ def _pre_name(parts: TokenizerParts) -> str | None:
         _warn_of_crossing_tokens(pattern, vocabulary)
     elif vocabulary.whole_pieces:
         raise TokenizerFormatError(
-            "in this vocabulary, a piece that is a token becomes that token whatever the merges give, and llama.cpp "
-            "has no such rule for this pattern: ids would differ. Pass pre= to write the file anyway."
+            "this vocabulary encodes a piece that is a token as that token, even if the merges give other ids. "
+            "llama.cpp does not support this for this pattern, so ids would differ. Pass pre= to write the file anyway."
         )
     else:
         warn_user(

@@ -236,8 +236,9 @@ def _read_vocabulary(model: dict[str, Any], specials: dict[str, int]) -> Vocabul
             token = unspell(text)
             if token is None:
                 raise TokenizerFormatError(
-                    f"the token {text[:80]!r} has characters that are not in the byte alphabet, and is not an added "
-                    f"token."
+                    f"the token {text[:80]!r} has characters that are not in the byte alphabet. If it is a special "
+                    f'token, add it to "added_tokens". Otherwise the vocabulary is not byte-level BPE, and Gristmill '
+                    f"cannot load it."
                 )
             token_of[text] = token
     ignore_merges = model.get("ignore_merges", False)

@@ -131,7 +131,7 @@ def parse(data: bytes) -> TokenizerParts:
             f"not a minbpe model, or truncated: expected {VERSION!r} on the first line and a trailing newline."
         )
     if len(lines) < 4:
-        raise TokenizerFormatError("ends before the number of special tokens.")
+        raise TokenizerFormatError("truncated: line 3, the number of special tokens, is missing. Copy the file again.")
     pattern = lines[1].strip()
     num_specials = _number(lines[2].strip(), 3)
     if num_specials > len(lines) - 4:

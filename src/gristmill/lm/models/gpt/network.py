@@ -328,7 +328,9 @@ class GPT(Model):
         num_tokens = tokens_BT.shape[1]
         self._check_length(begin, num_tokens)
         if document_ids_BT is not None and cache is not None:
-            raise OptionError("document_ids_BT and cache exclude each other. Pass one document and its cache.")
+            raise OptionError(
+                "document_ids_BT and cache cannot be used together. Omit document_ids_BT when you pass cache."
+            )
         c = self.config
         has_dropout = self.training and c.dropout > 0
         return causal_view(
