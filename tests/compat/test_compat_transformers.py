@@ -130,5 +130,5 @@ def test_a_file_of_any_format_is_wrapped(theirs, tok, tmp_path):
     assert PreTrainedTokenizerFast(tokenizer_file=tmp_path / "tok.json")(TEXTS).input_ids == [
         tok.encode(text, allowed_special="all") for text in TEXTS
     ]
-    with pytest.raises(ValueError, match="pass either"):
+    with pytest.raises(ValueError, match="got neither"):
         PreTrainedTokenizerFast()
