@@ -5,9 +5,12 @@ Griffe reads the docstrings as it does for the site, so what passes here is what
 
 import inspect
 from functools import cache
+from pathlib import Path
 
 import griffe
 import pytest
+
+from public_modules import PUBLIC_MODULES
 
 # Functions and classes with arguments that raise nothing, and why; every other one has a section `Raises:`.
 # A key is the public name, or for a method that classes inherit the name where it is defined.
@@ -36,19 +39,16 @@ RAISES_NOTHING: dict[str, str] = {
     "gristmill.posterior.PosteriorMetricsMonitor.resume_after": "takes any step",
     "gristmill.posterior.PosteriorMetricsMonitor.wants": "takes any step",
 }
-MODULES = (
-    "gristmill",
-    "gristmill.lm",
-    "gristmill.lm.functional",
-    "gristmill.posterior",
-    "gristmill.reference",
-    "gristmill.report",
-)
 
 
 @cache
 def package():
-    return griffe.load("gristmill", search_paths=["src"], docstring_parser="google", resolve_aliases=True)
+    return griffe.load(
+        "gristmill",
+        search_paths=[Path(__file__).resolve().parent.parent / "src"],
+        docstring_parser="google",
+        resolve_aliases=True,
+    )
 
 
 def find(path):
@@ -59,9 +59,13 @@ def find(path):
 def public_objects():
     """Each public function and class once, by the name that users import."""
     seen = set()
-    for module in MODULES:
+    for module in PUBLIC_MODULES:
         for name in __import__(module, fromlist=["__all__"]).__all__:
-            if name.startswith("__") or f"{module}.{name}" in MODULES or (module, name) == ("gristmill", "pretokenize"):
+            if (
+                name.startswith("__")
+                or f"{module}.{name}" in PUBLIC_MODULES
+                or (module, name) == ("gristmill", "pretokenize")
+            ):
                 continue
             path = f"{module}.{name}"
             target = find(path)

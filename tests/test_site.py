@@ -15,6 +15,7 @@ import gristmill
 from gristmill import errors
 from gristmill.cli import COMMANDS
 from gristmill.cli.usage import options_of
+from public_modules import PUBLIC_MODULES
 
 pytest.importorskip("mkdocs", reason="needs the extra docs")
 
@@ -27,13 +28,9 @@ import site_docstrings  # noqa: E402
 import site_hooks  # noqa: E402
 
 REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))
-PUBLIC_MODULES = (
-    "gristmill",
-    "gristmill.lm",
-    "gristmill.lm.functional",
-    "gristmill.posterior",
-    "gristmill.reference",
-    "gristmill.report",
+# compat is not part of `gristmill.__all__`, but users import its modules.
+REFERENCE_MODULES = (
+    *PUBLIC_MODULES,
     *(f"gristmill.compat.{name}" for name in ("chunked", "cs336", "huggingface", "minbpe", "tiktoken")),
 )
 # In the reference by another path: the package of a stage has the name of its function.
@@ -80,10 +77,10 @@ def test_no_page_shows_a_table_or_a_list_as_its_markdown(site):
 
 
 def public_names():
-    for module in PUBLIC_MODULES:
+    for module in REFERENCE_MODULES:
         for name in importlib.import_module(module).__all__:
             path = f"{module}.{name}"
-            if path not in PUBLIC_MODULES and name != "__version__":
+            if path not in REFERENCE_MODULES and name != "__version__":
                 yield PATHS.get(path, path)
 
 
