@@ -23,6 +23,8 @@ EXTRAS = {
     "matplotlib": "gristmill[report]",
     "gguf": "gristmill[export]",
     "ray": "gristmill[ray]",
+    "starlette": "gristmill[view]",
+    "uvicorn": "gristmill[view]",
     "huggingface_hub": "huggingface_hub",
     "tensorboard": "tensorboard",
     "tiktoken": "tiktoken",

@@ -1,0 +1,1 @@
+"""Bench: measurements of this machine, beside other libraries (`gristmill bench`)."""

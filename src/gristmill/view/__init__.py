@@ -1,0 +1,13 @@
+"""View: local web pages for tokenizers, shards and runs (`gristmill view`).
+
+| module | contents |
+|---|---|
+| `artefacts` | the tokenizers, shards and runs at the given paths |
+| `security` | token, Host, Origin, body size and response headers of every request |
+| `replies` | JSON requests and replies, and errors as replies |
+| `events` | server-sent events |
+| `app` | the application: all rooms behind the token |
+| `server` | `serve`: sockets, the printed address, shutdown |
+
+A room is a module with `routes(artefacts)`, an HTML page and a JavaScript module of the same name in `static/`.
+"""
