@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from gristmill.cli.options import format_size
 from gristmill.cli.table import bar, columns, pairs, show_token
-from gristmill.shards.layouts import recognize
-from gristmill.shards.manifest import MANIFEST_FILE, PROGRESS_FILE
+from gristmill.shards.folder_kind import is_gristmill_folder
 
 if TYPE_CHECKING:
     from gristmill import Tokenizer
@@ -34,21 +33,12 @@ CHUNK_TOKENS = 1 << 20
 PERCENTILES = {"min": 0, "10 %": 10, "25 %": 25, "median": 50, "75 %": 75, "90 %": 90, "99 %": 99, "max": 100}
 
 
-def is_shard_folder(path: Path) -> bool:
-    """Return whether `path` is a folder of shards, finished or not, or of token files of another program."""
-    return path.is_dir() and (_is_ours(path) or recognize(path) is not None)
-
-
-def _is_ours(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in (MANIFEST_FILE, PROGRESS_FILE))
-
-
 def inspect_shards(folder: Path, seed: int) -> str:
     """Return a description of the folder. `seed` selects the sample documents."""
     from gristmill.shards import Manifest
     from gristmill.shards.shards import load_tokenizer
 
-    if not _is_ours(folder):
+    if not is_gristmill_folder(folder):
         return _inspect_foreign(folder)
     manifest = Manifest.read(folder)
     tokenizer = load_tokenizer(manifest, folder)

@@ -21,6 +21,7 @@
 | `manifest.py` | manifest.json: contents of a folder, with a checksum of every file |
 | `schema.py` | checking the structure of manifest.json and of the files of an unfinished run |
 | `shards.py`, `tokens.py`, `document_ends.py` | `Shards`: documents and tokens of a folder, by memory map |
+| `folder_kind.py` | whether a folder holds shards |
 | `foreign.py`, `explain.py` | folders of other programs, without a manifest; error messages for anything else |
 | `edition.py`, `maps.py` | how a reader detects that its shards were replaced; memory maps |
 | `verify.py`, `verify_files.py` | `verify_shards`: checks a folder against its manifest, byte for byte |

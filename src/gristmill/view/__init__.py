@@ -6,7 +6,7 @@
 | `security` | token, Host, Origin, body size and response headers of every request |
 | `replies` | JSON requests and replies, and errors as replies |
 | `events` | server-sent events |
-| `app` | the application: all rooms behind the token |
+| `app` | the application: all rooms, protected by the token |
 | `server` | `serve`: sockets, the printed address, shutdown |
 
 A room is a module with `routes(artefacts)`, an HTML page and a JavaScript module of the same name in `static/`.

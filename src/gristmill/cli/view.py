@@ -1,0 +1,66 @@
+"""gristmill view: show tokenizers, shards and runs on local web pages."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import tyro
+
+from gristmill.cli.examples import Examples
+from gristmill.cli.options import Flag, UsageError
+from gristmill.cli.values import whole_number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Show tokenizers, shards and runs on local web pages, live.
+
+    Prints the address of the pages and serves them until Ctrl-C. The address contains a random token, and only this
+    machine can open it unless --host is given.
+    """
+
+    EXAMPLES: ClassVar[Examples] = (
+        ("Watch a run while it trains, and generate text with its checkpoints.", "gristmill view run"),
+        ("Overlay the curves of two runs.", "gristmill view run-a run-b"),
+        ("Compare two tokenizers on text that you type.", "gristmill view old.json new.json"),
+        ("Show everything in a folder, and open the browser.", "gristmill view quickstart --open"),
+    )
+
+    paths: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PATH…", help_behavior_hint="")]
+    """Tokenizers, folders of shards, run folders, or folders that contain them."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Pass 0.0.0.0 to let other machines open the pages; they need the token too."""
+
+    port: Annotated[
+        int | None, whole_number("--port"), tyro.conf.arg(help_behavior_hint="(default: 8765, or the next free port)")
+    ] = None
+    """Port to listen on."""
+
+    open: Flag = False
+    """Open the pages in the browser."""
+
+    def run(self) -> int:
+        from gristmill.packages import require_packages
+        from gristmill.view.security import is_loopback
+        from gristmill.view.server import serve
+
+        require_packages("gristmill view", "starlette", "uvicorn")
+        if not self.paths:
+            raise UsageError("no path given. Pass a tokenizer, a folder of shards or a run folder.")
+        if not is_loopback(self.host):
+            print(
+                "gristmill: warning: other machines can reach these pages. Anyone who knows the address, with its "
+                "token, can read these artefacts and generate text. The connection is not encrypted.",
+                file=sys.stderr,
+            )
+        serve(self.paths, host=self.host, port=self.port, open_browser=self.open, announce=_announce)
+        print("Stopped.", file=sys.stderr)
+        return 0
+
+
+def _announce(address: str) -> None:
+    print(address, flush=True)
+    print("Open this address in a browser. Press Ctrl-C to stop.", file=sys.stderr)

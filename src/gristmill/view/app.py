@@ -1,0 +1,76 @@
+"""App: all rooms, protected by the token."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from gristmill.version import __version__
+from gristmill.view.artefacts import Artefacts
+from gristmill.view.replies import ERROR_HANDLERS, reply
+from gristmill.view.security import Guard
+
+__all__ = ["make_app"]
+
+STATIC = Path(__file__).parent / "static"
+
+
+def make_app(artefacts: Artefacts, *, token: str, host: str = "127.0.0.1") -> Guard:
+    """Return the application. Its `state.closing` ends all event streams."""
+    rooms = _rooms(artefacts)
+    routes: list[BaseRoute] = [
+        Route("/", lambda _: RedirectResponse(rooms[0]["name"])),
+        Mount("/static", StaticFiles(directory=STATIC)),
+        Route("/api/artefacts", _artefacts(artefacts, rooms)),
+        *(Route(f"/{room['name']}", _page(room["name"])) for room in rooms),
+        *_room_routes(artefacts),
+    ]
+    app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
+    app.router.redirect_slashes = False
+    app.state.closing = asyncio.Event()
+    return Guard(app, token=token, host=host)
+
+
+def _room_routes(artefacts: Artefacts) -> list[BaseRoute]:
+    """Return the routes of all rooms, below /api."""
+    return []
+
+
+def _rooms(artefacts: Artefacts) -> list[dict[str, str]]:
+    """Return the rooms that have something to show, in the order of the navigation."""
+    rooms = [
+        ("runs", "Runs", artefacts.runs),
+        ("playground", "Playground", artefacts.runs),
+        ("shards", "Shards", artefacts.shards),
+        ("tokenizers", "Tokenizers", artefacts.tokenizers),
+    ]
+    return [{"name": name, "title": title} for name, title, items in rooms if items]
+
+
+def _artefacts(artefacts: Artefacts, rooms: list[dict[str, str]]) -> Any:
+    content = {
+        "version": __version__,
+        "rooms": rooms,
+        "tokenizers": [each.name for each in artefacts.tokenizers],
+        "shards": [each.name for each in artefacts.shards],
+        "runs": [each.name for each in artefacts.runs],
+    }
+
+    def artefacts_reply(_: Request) -> Response:
+        return reply(content)
+
+    return artefacts_reply
+
+
+def _page(name: str) -> Any:
+    def page(_: Request) -> Response:
+        return FileResponse(STATIC / f"{name}.html")
+
+    return page

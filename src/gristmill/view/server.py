@@ -1,0 +1,104 @@
+"""Server: `serve` listens, prints the address and stops on Ctrl-C."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import webbrowser
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from gristmill.errors import OptionError
+from gristmill.packages import packages_for
+from gristmill.view.artefacts import find_artefacts
+from gristmill.view.security import make_token
+
+__all__ = ["DEFAULT_PORT", "address_of", "listen", "make_server", "serve"]
+
+DEFAULT_PORT = 8765
+PORTS_TRIED = 50  # from the default port on, if no port is given
+SHUTDOWN_SECONDS = 3
+
+
+def serve(
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    open_browser: bool = False,
+    announce: Callable[[str], object] = print,
+) -> None:
+    """Serve the pages of the artefacts at `paths` until Ctrl-C.
+
+    host: Address to listen on. Any address but the loopback makes the pages reachable from other machines; they too
+        need the token in the address.
+    port: None: 8765, or the next free port.
+    announce: Gets the address of the pages once the server listens.
+    """
+    artefacts = find_artefacts(paths)
+    with packages_for("gristmill view"):
+        from gristmill.view.app import make_app
+    token = make_token()
+    listener = listen(host, port)
+    try:
+        app = make_app(artefacts, token=token, host=host)
+        address = address_of(listener, host, token)
+        server = make_server(app)
+        announce(address)
+        if open_browser:
+            webbrowser.open(address)
+        with suppress(KeyboardInterrupt):
+            server.run(sockets=[listener])
+    finally:
+        listener.close()
+
+
+def listen(host: str, port: int | None) -> socket.socket:
+    """Return a socket that listens on `port`, or on the first free port from `DEFAULT_PORT` on."""
+    if port is not None and not 0 <= port <= 65_535:
+        raise OptionError(f"port must be from 0 to 65535, got {port}.")
+    ports = [port] if port is not None else [*range(DEFAULT_PORT, DEFAULT_PORT + PORTS_TRIED), 0]
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for number in ports:
+        try:
+            return socket.create_server((host, number), family=family, backlog=128)
+        except socket.gaierror as error:
+            raise OptionError(f"host={host!r} is not an address of this machine: {error.strerror}.") from error
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise OptionError(f"host={host!r} is not an address of this machine. Pass one of its own.") from error
+            if error.errno == errno.EADDRINUSE and port is None:
+                continue
+            why = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
+            raise OptionError(f"port={number} {why}. Pass another port, or none to use a free one.") from error
+    raise AssertionError("port 0 always finds a free port")
+
+
+def address_of(listener: socket.socket, host: str, token: str) -> str:
+    """Return the URL of the pages, with the token."""
+    port = listener.getsockname()[1]
+    name = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(host, host)
+    return f"http://{f'[{name}]' if ':' in name else name}:{port}/{token}/"
+
+
+def make_server(app: Any) -> Any:
+    """Return a uvicorn server that ends open event streams before it waits for connections to close."""
+    import uvicorn
+
+    class Server(uvicorn.Server):  # type: ignore[misc]
+        async def shutdown(self, sockets: Any = None) -> None:
+            app.close()
+            await super().shutdown(sockets=sockets)
+
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        limit_concurrency=200,
+    )
+    return Server(config)

@@ -1,0 +1,98 @@
+// Shared by all pages: the navigation, requests to the server, messages, and building of elements.
+
+/** Return an element: element("a", { href: "x", class: "y", onclick: f }, "text", child). Attributes that are null or
+ * false are left out. Text is never parsed as HTML. */
+export function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else made.setAttribute(name, value === true ? "" : value);
+  }
+  made.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return made;
+}
+
+/** Return the JSON reply of the server. With `body`, send it as POST. Throws an Error with the server's message. */
+export async function request(path, body, { signal } = {}) {
+  const options = body === undefined ? { signal } : {
+    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal,
+  };
+  let reply;
+  try {
+    reply = await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The server does not answer. It may have been stopped: start `gristmill view` again.");
+  }
+  const content = await reply.json().catch(() => ({}));
+  if (!reply.ok) throw new Error(content.error || `The server replied with status ${reply.status}.`);
+  return content;
+}
+
+/** Show an error at the top of the page, or remove it ("" or null). Screen readers read it at once. */
+export function showError(error) {
+  if (error && error.name === "AbortError") return;
+  const place = document.getElementById("message");
+  place.textContent = error ? error.message || String(error) : "";
+}
+
+/** Let screen readers read a short text when they are idle. */
+export function announce(text) {
+  document.getElementById("status").textContent = text;
+}
+
+const GROUPED = new Intl.NumberFormat("en-US");
+/** Return 1234567 as "1,234,567". */
+export function grouped(number) {
+  return GROUPED.format(number);
+}
+
+/** Call `action` once, `milliseconds` after the last of several calls. */
+export function debounced(action, milliseconds) {
+  let timer;
+  return (...values) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => action(...values), milliseconds);
+  };
+}
+
+/** Colors of series, by number; readable on both schemes through CSS variables is not possible on a canvas, so there
+ * are two lists. */
+const SERIES = {
+  light: ["#1d4ed8", "#b4400b", "#0f766e", "#7e22ce", "#8a5a00", "#be185d", "#3f6212", "#475569"],
+  dark: ["#8ab4ff", "#f59e6c", "#5ed0c4", "#cfa3ff", "#e3b341", "#ff8fc1", "#a8d46f", "#a8b3c4"],
+};
+export function seriesColor(number) {
+  const colors = SERIES[document.documentElement.dataset.theme] || SERIES.light;
+  return colors[number % colors.length];
+}
+
+/** Build the header; returns what the server shows: {version, rooms, tokenizers, shards, runs}. */
+export async function start(room) {
+  const header = document.querySelector("header.top");
+  let artefacts;
+  try {
+    artefacts = await request("api/artefacts");
+  } catch (error) {
+    showError(error);
+    throw error;
+  }
+  const links = artefacts.rooms.map(({ name, title }) =>
+    element("a", { href: name, "aria-current": name === room ? "page" : null }, title));
+  const theme = element("button", { class: "theme", type: "button", onclick: switchTheme }, themeWords());
+  header.replaceChildren(element("span", { class: "brand" }, "Gristmill"), element("nav", { "aria-label": "Pages" }, links), theme);
+  return artefacts;
+
+  function switchTheme() {
+    const other = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+    localStorage.setItem("gristmill-theme", other);
+    document.documentElement.dataset.theme = other;
+    theme.textContent = themeWords();
+    document.dispatchEvent(new Event("themechange"));
+  }
+}
+
+function themeWords() {
+  return document.documentElement.dataset.theme === "dark" ? "Light colors" : "Dark colors";
+}

@@ -1,0 +1,127 @@
+"""Every request needs the token, our Host and our Origin; nothing outside the artefacts can be read."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+import sys
+
+import pytest
+
+import gristmill as gm
+from gristmill.view.security import HEADERS, MAX_BODY_BYTES
+from view.pages import TOKEN, serving
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    path = tmp_path_factory.mktemp("view") / "tok.json"
+    gm.train_tokenizer(["low low low lower lowest"], vocab_size=261, progress=None).save(path)
+    with serving(path) as server:
+        yield server
+
+
+def ask(served, path, *, method="GET", body=None, **headers):
+    """Return (status, headers, body) of a request that is sent exactly as given, without normalizing the path."""
+    connection = http.client.HTTPConnection(served.origin.removeprefix("http://"), timeout=10)
+    connection.putrequest(method, path, skip_host="host" in headers, skip_accept_encoding=True)
+    for name, value in headers.items():
+        connection.putheader(name.replace("_", "-"), value)
+    if body is not None and "content_length" not in headers and "transfer_encoding" not in headers:
+        connection.putheader("content-length", str(len(body)))
+    connection.endheaders()
+    if body is not None:
+        connection.send(body)
+    reply = connection.getresponse()
+    found = reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read()
+    connection.close()
+    return found
+
+
+def test_the_artefacts_are_listed_with_the_token_only(served):
+    status, headers, body = ask(served, f"/{TOKEN}/api/artefacts")
+    assert status == 200 and json.loads(body)["tokenizers"] == ["tok.json"]
+    assert HEADERS.items() <= headers.items()
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/api/artefacts", "/static/base.css", f"/{TOKEN[:-1]}/", f"/{TOKEN}x/", "//", "/%00/"]
+)
+def test_a_missing_or_wrong_token_is_refused(served, path):
+    status, headers, body = ask(served, path)
+    assert status == 403 and b"token" in body
+    assert HEADERS.items() <= headers.items()
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80", "", "localhost.evil.example"])
+def test_a_foreign_host_is_refused(served, host):
+    assert ask(served, f"/{TOKEN}/api/artefacts", host=host)[0] in (400, 421)
+
+
+@pytest.mark.parametrize("host", ["localhost:9000", "127.0.0.1", "[::1]:5"])
+def test_the_loopback_through_a_tunnel_is_accepted(served, host):
+    assert ask(served, f"/{TOKEN}/api/artefacts", host=host)[0] == 200
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://127.0.0.1", "http://127.0.0.1:1"])
+def test_a_foreign_origin_is_refused(served, origin):
+    assert ask(served, f"/{TOKEN}/api/artefacts", origin=origin)[0] == 403
+
+
+def test_our_own_origin_is_accepted(served):
+    assert ask(served, f"/{TOKEN}/api/artefacts", origin=served.origin)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "static/../app.py",
+        "static/..%2fapp.py",
+        "static/%2e%2e/app.py",
+        "static/../../../../../../../../etc/passwd",
+        "static//etc/passwd",
+        "static/..\\app.py",
+        "../etc/passwd",
+        "static/",
+        "static/base.css/..%00",
+        "tokenizers/../static/../app.py",
+    ],
+)
+def test_a_path_outside_the_static_files_is_refused(served, path):
+    status, _, body = ask(served, f"/{TOKEN}/{path}")
+    assert status in (400, 403, 404, 405), body[:200]
+    assert b"def make_app" not in body and b"root:" not in body
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"])
+def test_other_methods_are_refused(served, method):
+    assert ask(served, f"/{TOKEN}/api/artefacts", method=method)[0] == 405
+
+
+def test_a_form_of_another_site_cannot_post(served):
+    kind = "application/x-www-form-urlencoded"
+    assert ask(served, f"/{TOKEN}/api/artefacts", method="POST", body=b"a=1", content_type=kind)[0] == 415
+
+
+def test_a_large_body_is_refused_before_it_is_read(served):
+    length = str(MAX_BODY_BYTES + 1)
+    path = f"/{TOKEN}/api/artefacts"
+    assert ask(served, path, method="POST", content_type="application/json", content_length=length)[0] == 413
+    assert ask(served, path, method="POST", content_type="application/json", content_length="-1")[0] in (400, 413)
+
+
+def test_the_address_without_a_slash_leads_to_the_first_page(served):
+    status, headers, _ = ask(served, f"/{TOKEN}")
+    assert status == 307 and headers["location"] == f"/{TOKEN}/"
+    status, headers, _ = ask(served, f"/{TOKEN}/")
+    assert status == 307 and headers["location"] == "tokenizers"
+
+
+def test_a_port_in_use_is_an_error_and_the_default_moves_on(served, tmp_path):
+    port = served.origin.rpartition(":")[2]
+    gm.train_tokenizer(["low low low lower lowest"], vocab_size=261, progress=None).save(tmp_path / "tok.json")
+    command = [sys.executable, "-m", "gristmill", "view", str(tmp_path / "tok.json"), "--port", port]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert run.returncode == 2
+    assert f"--port {port} is in use" in run.stderr and "Pass another" in run.stderr
