@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import inspect
 import itertools
 import math
@@ -211,6 +212,7 @@ def option_meanings(kind: Any) -> dict[str, str]:
     return {name: meanings[name] for name in option_fields(kind) if name in meanings}
 
 
+@functools.cache
 def _texts_below_fields(kind: Any) -> dict[str, str]:
     try:
         (definition,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(kind))).body
