@@ -8,23 +8,25 @@ recorded, `span` costs one comparison with None.
 from __future__ import annotations
 
 import contextlib
+import errno
+import functools
 import json
 import os
 import platform
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, ParamSpec, TypeAlias, TypeVar
 
 from gristmill import _core
 from gristmill.errors import OptionError
 from gristmill.publish import publish
 from gristmill.version import __version__
 
-__all__ = ["Recording", "add_native", "add_task", "current", "recording", "span"]
+__all__ = ["Recording", "add_native", "add_task", "current", "memory_since", "recording", "span", "spanned"]
 
 # Later spans of a row are dropped and counted. Perfetto opens files of a few hundred megabytes.
 MAX_SPANS_PER_ROW = 500_000
@@ -33,6 +35,8 @@ FORMAT = "gristmill trace 1"
 # A trace begins with these bytes, so it can be told from any other file that must not be replaced.
 _OPENING = '{"otherData": {"format": ' + json.dumps(FORMAT)
 
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 # (name, begin and end in nanoseconds of time.perf_counter_ns, arguments)
 Span: TypeAlias = tuple[str, int, int, dict[str, Any] | None]
 
@@ -73,6 +77,8 @@ class Recording:
 
     Attributes:
         path: The file to write when the `with` block ends. None for no file.
+        pid: The process that records.
+        is_saved: Whether the file is written.
 
     Examples:
         >>> with recording() as trace:
@@ -86,7 +92,8 @@ class Recording:
         self.path = path
         self._began = time.perf_counter_ns()
         self._wall_began = time.time()
-        self._main = os.getpid()
+        self.pid = os.getpid()
+        self.is_saved = False
         self._lock = threading.Lock()
         self._rows: list[Row] = []
         self._local = threading.local()
@@ -140,14 +147,14 @@ class Recording:
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield the events of the trace."""
-        yield {"ph": "M", "name": "process_name", "pid": self._main, "tid": 0, "args": {"name": "gristmill"}}
+        yield {"ph": "M", "name": "process_name", "pid": self.pid, "tid": 0, "args": {"name": "gristmill"}}
         for row in self._rows:
-            yield from _row_names(self._main, row.tid, row.name)
+            yield from _row_names(self.pid, row.tid, row.name)
             for name, begin, end, args in _outer_first(row.spans):
-                yield _span_event(self._main, row.tid, name, (begin - self._began) / 1e3, (end - begin) / 1e3, args)
+                yield _span_event(self.pid, row.tid, name, (begin - self._began) / 1e3, (end - begin) / 1e3, args)
         for now, size in list(self._memory):
             values = {"MB": round(size / 1e6, 3)}
-            yield _event("C", "resident memory", self._main, 0, ts=_micros(now - self._began), args=values)
+            yield _event("C", "resident memory", self.pid, 0, ts=_micros(now - self._began), args=values)
         yield from self._task_events()
 
     def write(self, file: IO[bytes]) -> None:
@@ -214,12 +221,12 @@ class Recording:
                 where = f"worker {task.worker}" + f" on {task.node}" * bool(task.node)
                 yield _event("M", "process_name", pids[place], 0, args={"name": where})
                 yield from _row_names(pids[place], 1, "tasks")
-            begin = (task.began - self._wall_began) * 1e6
+            begin = max(0.0, task.began - self._wall_began) * 1e6  # the clocks of two machines may differ
             yield _span_event(pids[place], 1, task.name, begin, task.seconds * 1e6, {"bytes": task.num_bytes})
 
     def _pid_of(self, task: Task, here: str, taken: set[int]) -> int:
         """Return the process id of a worker on this machine, or a free number for others."""
-        taken |= {self._main, 0}
+        taken |= {self.pid, 0}
         pid = int(task.worker) if task.worker.isdecimal() and task.node in ("", here) else 0
         return pid if pid not in taken else max(1_000_000_000, max(taken) + 1)
 
@@ -276,27 +283,47 @@ def recording(path: str | os.PathLike[str] | None = None) -> Iterator[Recording]
         _core.set_recording(True)
         recorded.start()
         yield recorded
-    finally:
-        _core.set_recording(False)
-        _current = None
-        recorded.stop()
-        if target is not None:
-            check_target(target)
-            with publish(target) as file:
-                recorded.write(file)
+    except BaseException as error:
+        _end(recorded)
+        try:
+            _save(recorded)
+        except OSError as lost:  # the error of the block matters more
+            error.add_note(f"The trace could not be written: {lost}")
+        raise
+    _end(recorded)
+    _save(recorded)
+
+
+def _end(recorded: Recording) -> None:
+    global _current
+    _core.set_recording(False)
+    _current = None
+    recorded.stop()
+
+
+def _save(recorded: Recording) -> None:
+    # A process forked from this one has a copy of the recording, and must not write it.
+    if recorded.path is not None and recorded.pid == os.getpid():
+        check_target(recorded.path)
+        with publish(recorded.path) as file:
+            recorded.write(file)
+        recorded.is_saved = True
 
 
 def check_target(path: Path) -> None:
-    """Raise FileExistsError if there is something other than a trace at `path`, and other errors of `publish`."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(len(_OPENING))
-    except FileNotFoundError:
-        if not path.parent.is_dir():
-            raise FileNotFoundError(2, "The folder of the trace does not exist. Create it first", str(path.parent)) from None
-        return
-    if head != _OPENING.encode():
-        raise FileExistsError(17, "Already exists and is not a trace of Gristmill. Pass another name", str(path))
+    """Raise an error if a trace cannot be written to `path`, or would replace a file that is not a trace."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "The folder of the trace does not exist. Create it first", str(folder))
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "No permission to write the trace to this folder", str(folder))
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        if file.read(len(_OPENING)) != _OPENING.encode():
+            raise FileExistsError(
+                errno.EEXIST,
+                "Already exists and is not a trace of Gristmill. Pass another name for the trace",
+                str(path),
+            )
 
 
 class _NoSpan:
@@ -335,6 +362,20 @@ def span(name: str, **args: Any) -> _NoSpan | _OpenSpan:
     if _current is None:
         return _NO_SPAN
     return _OpenSpan(_current.row(), name, args or None)
+
+
+def spanned(name: str) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
+    """Return a decorator that makes each call of a function a span."""
+
+    def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+        @functools.wraps(function)
+        def recorded(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+            with span(name):
+                return function(*args, **kwargs)
+
+        return recorded
+
+    return decorate
 
 
 def add_native(member: int, spans: list[tuple[str, str | None, int, int, int]], num_dropped: int) -> None:
@@ -379,7 +420,7 @@ def _resident_bytes() -> int | None:
 
 def _outer_first(spans: list[Span]) -> list[Span]:
     """Return the spans by begin; of spans that begin together, the one that contains the others comes first."""
-    return sorted(list(spans), key=lambda span: (span[1], -span[2]))
+    return sorted(spans, key=lambda span: (span[1], -span[2]))
 
 
 def _micros(nanoseconds: float) -> float:
