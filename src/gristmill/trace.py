@@ -141,9 +141,12 @@ class Recording:
         self._tasks.append(task)
 
     def memory_since(self, began: float) -> tuple[tuple[float, int], ...]:
-        """Return (seconds since `began`, a time.perf_counter(); resident bytes) of the samples from then on."""
+        """Return (seconds since `began`, a time.perf_counter(); resident bytes): the last sample before, up to now."""
+        self._sample()
         begin = int(began * 1e9)
-        return tuple(((now - begin) / 1e9, size) for now, size in list(self._memory) if now >= begin)
+        samples = sorted(self._memory)
+        before = [(0.0, size) for now, size in samples if now < begin][-1:]
+        return (*before, *(((now - begin) / 1e9, size) for now, size in samples if now >= begin))
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield the events of the trace."""
@@ -152,7 +155,7 @@ class Recording:
             yield from _row_names(self.pid, row.tid, row.name)
             for name, begin, end, args in _outer_first(row.spans):
                 yield _span_event(self.pid, row.tid, name, (begin - self._began) / 1e3, (end - begin) / 1e3, args)
-        for now, size in list(self._memory):
+        for now, size in sorted(self._memory):
             values = {"MB": round(size / 1e6, 3)}
             yield _event("C", "resident memory", self.pid, 0, ts=_micros(now - self._began), args=values)
         yield from self._task_events()

@@ -52,7 +52,7 @@ from gristmill.lm.training.run import Run
 from gristmill.lm.training.run_folder import check_folder, check_shared, claimed
 from gristmill.lm.training.writers import check_loggers
 from gristmill.packages import require_packages
-from gristmill.trace import span
+from gristmill.trace import span, spanned
 
 __all__ = ["Resume", "TrainResult", "memory_advice", "requested_config", "train"]
 
@@ -142,6 +142,7 @@ def train(
             return _train(fabric, final, opened, replacement, Path(out), messages, shown, given_loggers)
 
 
+@spanned("open data")
 def _opened(
     data: TrainSources, requested: TrainConfig, out: Path, *, resume: str, overwrite: bool, progress: Any
 ) -> TrainingData:
@@ -226,7 +227,9 @@ def _train(
     loggers: Sequence[Any],
 ) -> TrainResult:
     say_starting(progress, "building the model")
-    with contextlib.closing(Run(fabric, config, data, folder, replacement, loggers=loggers)) as run:
+    with span("build model"):
+        built = Run(fabric, config, data, folder, replacement, loggers=loggers)
+    with contextlib.closing(built) as run:
         shown = progress if fabric.is_global_zero else None
         with open_display(shown, total=run.max_steps, initial=run.step, compiles=config.compile_model) as display:
             run.recorder.show_on(display, messages, step=run.step)
