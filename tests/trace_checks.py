@@ -68,7 +68,7 @@ def check_event(event: dict[str, Any]) -> None:
 
 
 def check_nesting(row: list[dict[str, Any]]) -> None:
-    """Check that each span lies inside the one that is open when it begins. Times are whole nanoseconds."""
+    """Check that each span is inside the one that is open when it begins. Times are whole nanoseconds."""
     open_ends: list[int] = []
     last_begin = 0
     for span in row:

@@ -32,7 +32,7 @@ __all__ = ["Recording", "add_native", "add_task", "current", "memory_since", "re
 MAX_SPANS_PER_ROW = 500_000
 MEMORY_INTERVAL_SECONDS = 0.02
 FORMAT = "gristmill trace 1"
-# A trace begins with these bytes, so it can be told from any other file that must not be replaced.
+# A trace begins with these bytes. Any other file must not be replaced.
 _OPENING = '{"otherData": {"format": ' + json.dumps(FORMAT)
 
 Arguments = ParamSpec("Arguments")

@@ -38,7 +38,7 @@ class Command:
     no_inputs: Flag = False
     """Skip the check that the input files are unchanged."""
 
-    progress: Annotated[ProgressKind, tyro.conf.arg(metavar="HOW")] = "auto"
+    progress: Annotated[ProgressKind, tyro.conf.arg(metavar="KIND")] = "auto"
     """Progress on stderr: auto (a bar on a terminal), bar, jsonl (JSON Lines) or none."""
 
     profile_out: ProfileOut = None
