@@ -27,7 +27,7 @@ MAX_CHARACTERS = 600_000
 MAX_TOKENS = 4_000  # drawn at once for one tokenizer
 MAX_SIDE_BY_SIDE = 8
 MAX_SPECIALS = 200  # listed with the facts; the vocabulary lists all of them
-ROWS_PER_PAGE = 50
+ROWS_PER_PAGE = 25
 
 Text = Annotated[str, Meta(max_length=MAX_CHARACTERS)]
 Number = Annotated[int, Meta(ge=0, le=1 << 31)]
