@@ -7,6 +7,11 @@ export function ratio(amount, count) {
   return count ? (amount / count).toFixed(2) : "–";
 }
 
+/** Set the text of a node if it differs, because each change makes the browser lay out the page. */
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
 /** The tokens of one tokenizer, their figures and a line about the token under the pointer or the focus.
  * `hooks`: functions of the page. */
 export class Panel {
@@ -46,14 +51,14 @@ export class Panel {
     if (!this.figures.children.length) {
       this.figures.append(...values.map(([name]) => element("div", {}, element("dt", {}, name), element("dd", {}))));
     }
-    values.forEach(([, value], i) => { this.figures.children[i].lastChild.textContent = value; });
+    values.forEach(([, value], i) => setText(this.figures.children[i].lastChild, value));
     this.list.update(encoded, bytes);
     this.list.node.hidden = !encoded.num_tokens;
     this.empty.hidden = Boolean(encoded.num_tokens);
-    this.note.textContent = [encoded.note, this.hooks.remark(encoded)].filter(Boolean).join(" ");
+    setText(this.note, [encoded.note, this.hooks.remark(encoded)].filter(Boolean).join(" "));
     const last = encoded.first + encoded.ids.length;
     this.pager.hidden = encoded.num_tokens <= encoded.ids.length;
-    this.where.textContent = `Tokens ${grouped(encoded.first + 1)}–${grouped(last)} of ${grouped(encoded.num_tokens)}`;
+    setText(this.where, `Tokens ${grouped(encoded.first + 1)}–${grouped(last)} of ${grouped(encoded.num_tokens)}`);
     this.earlier.disabled = encoded.first === 0;
     this.later.disabled = last >= encoded.num_tokens;
     if (this.token && !this.token.node.isConnected) this.show(null);

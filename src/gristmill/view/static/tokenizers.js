@@ -1,7 +1,7 @@
 // Page tokenizers: type text, see the tokens of one or several tokenizers; merge trees; vocabularies.
 import { announce, debounced, element, grouped, request, showError, start } from "./page.js";
 import { tokenDialog } from "./token_dialog.js";
-import { Panel, ratio } from "./token_panel.js";
+import { Panel, ratio, setText } from "./token_panel.js";
 import { drawFacts } from "./tokenizer_facts.js";
 import { vocabularySection } from "./vocabulary.js";
 
@@ -10,6 +10,7 @@ const DECODER = new TextDecoder("utf-8", { ignoreBOM: true });
 const SHOWN_AT_FIRST = 3;
 const STORED = "gristmill-text"; // of this tab, so that a reload keeps the text
 const MAX_STORED = 100_000;
+const DRAW_MILLISECONDS = 60; // draw this often at least, while keys come faster than replies
 
 const SAMPLES = {
   "A few lines": "The miller's daughter counted 1,024 sacks; 37 were missing.\n\tNaïve café — 東京の夜, Привет, مرحبا, 👩‍🌾🌾\n",
@@ -30,6 +31,7 @@ let facts = null;
 let shown = names.map((_, number) => number).slice(0, SHOWN_AT_FIRST);
 let waiting = false; // for a reply
 let dirty = false; // the text changed after the last request
+let drawn = 0; // when the tokens were last drawn
 const openToken = tokenDialog(names);
 const panelHooks = {
   changed, open: openToken, whitespace: () => options.whitespace.checked, maxTokens: () => facts.max_tokens, remark: spelled,
@@ -84,7 +86,9 @@ async function changed() {
     while (reply) {
       const { bytes, encoded } = await reply;
       reply = dirty ? send() : null; // before drawing, so that both happen at the same time
+      if (reply && performance.now() - drawn < DRAW_MILLISECONDS) continue; // a newer reply is on its way
       draw(encoded, bytes);
+      drawn = performance.now();
     }
     showError(null);
   } catch (error) {
@@ -117,8 +121,7 @@ function draw(encoded, bytes) {
   for (const each of encoded) panels.get(each.tokenizer)?.draw(each, bytes, differ && each.num_tokens === fewest);
   drawComparison(encoded, fewest, differ);
   const long = box.value.length > facts.max_characters;
-  document.getElementById("limit").textContent = long
-    ? `Only the first ${grouped(facts.max_characters)} characters are encoded.` : "";
+  setText(document.getElementById("limit"), long ? `Only the first ${grouped(facts.max_characters)} characters are encoded.` : "");
   if (encoded.some((each) => each.version !== facts.tokenizers[each.tokenizer].version || each.note !== facts.tokenizers[each.tokenizer].note)) {
     loadFacts().catch(() => {});
   }
