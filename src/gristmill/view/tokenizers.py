@@ -24,7 +24,7 @@ __all__ = ["routes"]
 
 # JSON needs at most 6 bytes for a character, so the longest text fits into the largest request.
 MAX_CHARACTERS = 600_000
-MAX_TOKENS = 4_000  # drawn at once for one tokenizer
+MAX_TOKENS = 2_000  # drawn at once for one tokenizer
 MAX_SIDE_BY_SIDE = 8
 MAX_SPECIALS = 200  # listed with the facts; the vocabulary lists all of them
 ROWS_PER_PAGE = 25

@@ -235,7 +235,7 @@ export class TokenList {
     return [...characters];
   }
 
-  /** Name a token for screen readers. Only the focused token needs a name, and 4,000 names would take long. */
+  /** Name a token for screen readers. Only the focused token needs a name, and names for all would take long. */
   _label(index) {
     const { number, total, id, special, bytes, cut, node } = this.describe(index);
     const kind = special ? "special token" : "token";

@@ -14,6 +14,13 @@ const CLASSES = [
   ["unused", "Never used", "Ordinary tokens that the text does not use, in order of id."],
 ];
 
+/** Return what is wrong with a query, if it is not yet a number or whole bytes. */
+function problemOf(by, query) {
+  if (by === "id" && !/^\s*\d{1,9}\s*$/.test(query)) return "Enter an id: a number.";
+  if (by === "bytes" && !/^(\s*(0x|\\x)?[0-9a-f]{2})*\s*$/i.test(query)) return "Enter bytes in hexadecimal: pairs of digits, such as e4 bd a0.";
+  return null;
+}
+
 /** Build the section. `text()` returns {text, specials} of the text box; `open(number, id)` shows a token. Returns a
  * function to call when the text has changed. */
 export function vocabularySection(names, { text, open }) {
@@ -53,6 +60,8 @@ export function vocabularySection(names, { text, open }) {
     const counting = ["used", "unused"].includes(of_class.value);
     const typed = counting && usage.value === "text" ? text() : {};
     const number = Number(tokenizer.value);
+    const problem = query.value && problemOf(by.value, query.value);
+    if (problem) return showProblem(problem);
     let found;
     try {
       found = await request(`api/tokenizers/${number}/vocabulary`, {
