@@ -6,6 +6,8 @@
 | `security` | token, Host, Origin, body size and response headers of every request |
 | `replies` | JSON requests and replies, and errors as replies |
 | `events` | server-sent events |
+| `tokenizers` | the room of tokenizers: tokens of a text, merge trees, vocabularies |
+| `token_index` | search, classes and merge trees of one vocabulary |
 | `app` | the application: all rooms, protected by the token |
 | `server` | `serve`: sockets, the printed address, shutdown |
 

@@ -63,7 +63,11 @@ def listen(host: str, port: int | None) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for number in ports:
         try:
-            return socket.create_server((host, number), family=family, backlog=128)
+            listener = socket.create_server((host, number), family=family, backlog=128)
+            # Without it, a reply waits up to 40 ms for an acknowledgement. Connections inherit it from the listener.
+            # asyncio sets it only on sockets that name their protocol, which those of create_server do not.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return listener
         except socket.gaierror as error:
             raise OptionError(f"host={host!r} is not an address of this machine: {error.strerror}.") from error
         except OSError as error:

@@ -1,3 +1,204 @@
-import { start } from "./page.js";
+// Page tokenizers: type text, see the tokens of one or several tokenizers; merge trees; vocabularies.
+import { announce, debounced, element, grouped, request, showError, start } from "./page.js";
+import { tokenDialog } from "./token_dialog.js";
+import { Panel, ratio, setText } from "./token_panel.js";
+import { drawFacts } from "./tokenizer_facts.js";
+import { vocabularySection } from "./vocabulary.js";
 
-await start("tokenizers");
+const ENCODER = new TextEncoder();
+const DECODER = new TextDecoder("utf-8", { ignoreBOM: true });
+const SHOWN_AT_FIRST = 3;
+const STORED = "gristmill-text"; // of this tab, so that a reload keeps the text
+const MAX_STORED = 100_000;
+const DRAW_MILLISECONDS = 60; // draw this often at least, while keys come faster than replies
+
+const SAMPLES = {
+  "A few lines": "The miller's daughter counted 1,024 sacks; 37 were missing.\n\tNaïve café — 東京の夜, Привет, مرحبا, 👩‍🌾🌾\n",
+  English: "Once upon a time, a small mill stood by the river. Every morning the miller opened the gate, and the great wheel began to turn.\n",
+  Code: "def encode(text: str) -> list[int]:\n    \"\"\"Return the ids of `text`.\"\"\"\n    ids = []\n    for piece in PATTERN.findall(text):\n        ids += merge(piece.encode(\"utf-8\"))\n    return ids  # 2**16 at most\n",
+  Languages: "English: the river runs to the sea.\nDeutsch: Der Fluss fließt zum Meer.\nРусский: река течёт к морю.\n日本語: 川は海へ流れる。\nالعربية: يجري النهر إلى البحر.\nहिन्दी: नदी समुद्र की ओर बहती है।\nΕλληνικά: το ποτάμι κυλά προς τη θάλασσα.\n",
+  Numbers: "3.14159265 1,000,000 2026-11-18 0xDEADBEEF 1e-9 99 bottles\n",
+  "Hard characters": "zero width: a\u200bb, no-break: a\u00a0b, combining: e\u0301, flags: 🇫🇷🇯🇵, family: 👨‍👩‍👧, right to left: \u05e9\u05dc\u05d5\u05dd, tabs:\t\t, spaces:     .\n",
+};
+
+const artefacts = await start("tokenizers");
+const names = artefacts.tokenizers;
+const form = document.getElementById("typing");
+const box = document.getElementById("text");
+const options = form.elements;
+const panels = new Map(); // by number of the tokenizer
+let facts = null;
+let shown = names.map((_, number) => number).slice(0, SHOWN_AT_FIRST);
+let waiting = false; // for a reply
+let dirty = false; // the text changed after the last request
+let drawn = 0; // when the tokens were last drawn
+const openToken = tokenDialog(names);
+const panelHooks = {
+  changed, open: openToken, whitespace: () => options.whitespace.checked, maxTokens: () => facts.max_tokens, remark: spelled,
+};
+
+function remembered() {
+  try {
+    return sessionStorage.getItem(STORED);
+  } catch {
+    return null; // storage is switched off in this browser
+  }
+}
+
+function remember(text) {
+  try {
+    if (text.length <= MAX_STORED) sessionStorage.setItem(STORED, text);
+    else sessionStorage.removeItem(STORED);
+  } catch {
+    // Without storage, a reload starts with the example.
+  }
+}
+
+async function loadFacts() {
+  try {
+    facts = await request("api/tokenizers");
+  } catch (error) {
+    showError(error);
+    throw error;
+  }
+  drawFacts(facts.tokenizers);
+}
+
+/** Return the text to encode and its bytes. Half of a surrogate pair becomes U+FFFD. */
+function typed() {
+  let text = box.value;
+  if (text.length > facts.max_characters) {
+    text = text.slice(0, facts.max_characters);
+    if (/[\ud800-\udbff]$/.test(text)) text = text.slice(0, -1);
+  }
+  const bytes = ENCODER.encode(text);
+  if (!text.isWellFormed?.()) text = DECODER.decode(bytes);
+  return { text, bytes };
+}
+
+/** Encode the text. At most one request is under way; the next one takes the text as it is then, so the last wins. */
+async function changed() {
+  dirty = true;
+  if (waiting) return;
+  waiting = true;
+  try {
+    let reply = send();
+    while (reply) {
+      const { bytes, encoded } = await reply;
+      reply = dirty ? send() : null; // before drawing, so that both happen at the same time
+      if (reply && performance.now() - drawn < DRAW_MILLISECONDS) continue; // a newer reply is on its way
+      draw(encoded, bytes);
+      drawn = performance.now();
+    }
+    showError(null);
+  } catch (error) {
+    showError(error);
+  } finally {
+    waiting = false;
+  }
+  if (dirty) return void changed();
+  remember(box.value);
+  sayCounts();
+  textChanged();
+}
+
+async function send() {
+  dirty = false;
+  if (!shown.length) return { bytes: new Uint8Array(), encoded: [] };
+  const { text, bytes } = typed();
+  const asked = shown.map((tokenizer) => ({ tokenizer, first: panels.get(tokenizer).first }));
+  const { encoded } = await request("api/tokenizers/encode", { text, specials: options.specials.checked, shown: asked });
+  return { bytes, encoded };
+}
+
+const sayCounts = debounced(() => {
+  announce([...panels.values()].map((panel) => `${names.length > 1 ? `${panel.name}: ` : ""}${grouped(panel.list.total)} tokens`).join(", "));
+}, 700);
+
+function draw(encoded, bytes) {
+  const fewest = Math.min(...encoded.map((each) => each.num_tokens));
+  const differ = encoded.some((each) => each.num_tokens !== fewest);
+  for (const each of encoded) panels.get(each.tokenizer)?.draw(each, bytes, differ && each.num_tokens === fewest);
+  drawComparison(encoded, fewest, differ);
+  const long = box.value.length > facts.max_characters;
+  setText(document.getElementById("limit"), long ? `Only the first ${grouped(facts.max_characters)} characters are encoded.` : "");
+  if (encoded.some((each) => each.version !== facts.tokenizers[each.tokenizer].version || each.note !== facts.tokenizers[each.tokenizer].note)) {
+    loadFacts().catch(() => {});
+  }
+}
+
+function drawComparison(encoded, fewest, differ) {
+  const section = document.getElementById("comparison");
+  section.hidden = encoded.length < 2;
+  if (section.hidden) return;
+  const most = Math.max(1, ...encoded.map((each) => each.num_tokens));
+  section.querySelector("tbody").replaceChildren(...encoded.map((each) => {
+    const best = differ && each.num_tokens === fewest;
+    const bar = element("span", { class: "length" });
+    bar.style.width = `${(100 * each.num_tokens) / most}%`;
+    const more = fewest && each.num_tokens > fewest ? `+${Math.round(100 * (each.num_tokens / fewest - 1))} %` : "";
+    return element("tr", { class: best ? "best" : null },
+      element("th", { scope: "row" }, names[each.tokenizer]),
+      element("td", { class: "number" }, grouped(each.num_tokens), best ? element("span", { class: "mark" }, " fewest") : more && element("span", { class: "grey" }, ` ${more}`)),
+      element("td", { class: "bar", "aria-hidden": "true" }, bar),
+      element("td", { class: "number" }, ratio(each.num_bytes, each.num_tokens)),
+      element("td", { class: "number" }, ratio(each.num_characters, each.num_tokens)));
+  }));
+}
+
+/** Return a remark on special tokens that the text spells but that stay plain text. */
+function spelled(encoded) {
+  if (options.specials.checked) return "";
+  const found = facts.tokenizers[encoded.tokenizer].specials.filter(([special]) => box.value.includes(special));
+  if (!found.length) return "";
+  return `The text spells ${found.map(([special]) => special).slice(0, 5).join(", ")}, which is plain text here, not a special token.`;
+}
+
+function buildChoice() {
+  const choice = document.getElementById("choice");
+  choice.hidden = names.length < 2;
+  names.forEach((name, number) => {
+    const check = element("input", { type: "checkbox", value: number, checked: shown.includes(number) });
+    check.addEventListener("change", () => {
+      shown = Array.from(choice.querySelectorAll("input:checked"), (each) => Number(each.value));
+      for (const each of choice.querySelectorAll("input")) each.disabled = !each.checked && shown.length >= facts.max_side_by_side;
+      buildPanels();
+      changed();
+    });
+    choice.append(element("label", {}, check, ` ${name}`));
+  });
+}
+
+function buildPanels() {
+  for (const number of panels.keys()) if (!shown.includes(number)) panels.delete(number);
+  for (const number of shown) if (!panels.has(number)) panels.set(number, new Panel(names[number], number, panelHooks));
+  const place = document.getElementById("panels");
+  place.classList.toggle("several", shown.length > 1);
+  place.replaceChildren(...shown.map((number) => panels.get(number).node));
+  applyLabels();
+}
+
+function applyLabels() {
+  for (const name of ["ids", "bytes"]) document.getElementById("panels").classList.toggle(name, options[name].checked);
+}
+
+box.value = remembered() ?? Object.values(SAMPLES)[0];
+options.sample.replaceChildren(element("option", { value: "" }, "choose…"), ...Object.keys(SAMPLES).map((name) => element("option", { value: name }, name)));
+await loadFacts();
+buildChoice();
+buildPanels();
+const textChanged = vocabularySection(names, { text: () => ({ text: typed().text, specials: options.specials.checked }), open: openToken });
+box.addEventListener("input", changed);
+form.addEventListener("submit", (event) => event.preventDefault());
+options.sample.addEventListener("change", () => {
+  if (!options.sample.value) return;
+  box.value = SAMPLES[options.sample.value];
+  options.sample.value = "";
+  panels.forEach((panel) => { panel.first = 0; });
+  changed();
+});
+options.specials.addEventListener("change", changed);
+options.whitespace.addEventListener("change", () => panels.forEach((panel) => panel.list.setWhitespace(options.whitespace.checked)));
+for (const name of ["ids", "bytes"]) options[name].addEventListener("change", applyLabels);
+applyLabels();
+changed();

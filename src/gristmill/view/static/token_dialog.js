@@ -1,0 +1,135 @@
+// The dialog about one token: its merge tree, the merges in the order in which they were learned, and what is built from it.
+import { element, grouped, request, showError } from "./page.js";
+import { drawToken, fromHex, hexOf, plainText, tokenButton } from "./tokens.js";
+
+const MAX_NODES = 250; // drawn in a tree
+
+/** Return a function `open(number, id)` that shows a token of tokenizer `number`. */
+export function tokenDialog(names) {
+  const dialog = document.getElementById("token");
+  const content = dialog.querySelector(".content");
+  const back = dialog.querySelector(".back");
+  const visited = [];
+  let latest = 0;
+  dialog.querySelector(".close").addEventListener("click", () => dialog.close());
+  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+  dialog.addEventListener("close", () => { visited.length = 0; });
+  back.addEventListener("click", () => {
+    visited.pop();
+    show(...visited.at(-1));
+  });
+
+  async function show(number, id) {
+    const turn = ++latest;
+    let token;
+    try {
+      token = await request(`api/tokenizers/${number}/tokens/${id}`);
+    } catch (error) {
+      dialog.close();
+      showError(error);
+      return;
+    }
+    if (turn !== latest) return;
+    showError(null);
+    const open = (other) => {
+      visited.push([number, other]);
+      show(number, other);
+    };
+    dialog.querySelector("h2").replaceChildren("Token ", drawn(token), names.length > 1 ? element("small", {}, ` ${names[number]}`) : "");
+    content.replaceChildren(...sections(token, open));
+    back.hidden = visited.length < 2;
+    if (!dialog.open) dialog.showModal();
+    else dialog.querySelector("h2").focus();
+    content.scrollTop = 0;
+  }
+
+  return (number, id) => {
+    visited.length = 0;
+    visited.push([number, id]);
+    return show(number, id);
+  };
+}
+
+function drawn(row) {
+  const chip = element("span", { class: row.special ? "chip special" : "chip", dir: "ltr" });
+  drawToken(chip, fromHex(row.hex), { limit: 64 });
+  return chip;
+}
+
+function sections(token, open) {
+  const row = new Map(token.tokens.map((each) => [each.id, each]));
+  const figures = [
+    ["Id", `${token.id}`], ["Length", `${grouped(token.length)} byte${token.length === 1 ? "" : "s"}`],
+    ["Merge rank", token.rank === null ? "none" : `${grouped(token.rank)} of ${grouped(token.num_merges)}`],
+  ];
+  const made = [
+    element("dl", { class: "figures" }, figures.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value)))),
+    element("p", {}, "Bytes: ", element("code", {}, hexOf(fromHex(token.hex)), token.length > token.hex.length / 2 ? " …" : "")),
+    ...remarks(token).map((text) => element("p", {}, text)),
+  ];
+  if (token.rank !== null) {
+    const steps = token.tokens.filter((each) => each.rank !== null && each.parts.length).sort((a, b) => a.rank - b.rank);
+    made.push(
+      element("h3", {}, "Merge tree"),
+      element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Merge tree as nested lists" },
+        element("ul", { class: "tree" }, branches(token.id, row, open))),
+      element("h3", {}, "How it was learned, step by step"),
+      element("p", { class: "hint" }, "The rank counts the merges of the whole training from 0."),
+      element("div", { class: "scroll" }, stepTable(steps, row, open)));
+    if (token.cut) made.push(element("p", { class: "hint" }, `Only the first ${row.size} tokens of the tree are shown.`));
+  }
+  made.push(element("h3", {}, "Tokens built from it"), ...builtFrom(token, open));
+  return made;
+}
+
+function remarks(token) {
+  const texts = {
+    special: "A special token. It stands for itself: no merge creates it, and text that spells it becomes this id only where special tokens are allowed.",
+    byte: "A single byte. The 256 bytes are the start of the vocabulary, so every text can be encoded.",
+    whole: "No merge creates this token. It is used only for a piece of text with exactly these bytes.",
+    merge: token.num_creating > 1 ? `${grouped(token.num_creating)} merges create this token. The tree shows the first of them.` : null,
+  };
+  const own = token.encodes_to;
+  const other = token.kind !== "special" && (own.length !== 1 || own[0] !== token.id);
+  return [texts[token.kind], other && `Text with exactly these bytes is encoded as ${own.map((id) => `id ${id}`).join(", ")}. This token occurs only as a part of longer text, or not at all.`]
+    .filter(Boolean);
+}
+
+/** Return the list item of a token, with its parts below it. A tree with too many nodes ends in dots. */
+function branches(id, row, open) {
+  let left = MAX_NODES;
+  return branch(id, 0);
+
+  function branch(each, depth) {
+    left -= 1;
+    const found = row.get(each);
+    const label = found.rank === null ? hexOf(fromHex(found.hex), 4) : `rank ${grouped(found.rank)}`;
+    const cut = found.parts.length && (left < 2 || depth > 60);
+    return element("li", {},
+      element("div", { class: "node" }, depth ? tokenButton(found, open) : drawn(found),
+        element("span", { class: "grey" }, `${found.id}`), element("span", { class: "grey" }, label)),
+      cut ? element("span", { class: "grey" }, "…") : null,
+      found.parts.length && !cut ? element("ul", {}, found.parts.map((part) => branch(part, depth + 1))) : null);
+  }
+}
+
+function stepTable(steps, row, open) {
+  const cell = (id) => element("td", {}, tokenButton(row.get(id), open));
+  return element("table", { class: "steps" },
+    element("caption", { class: "quiet" }, "Merges that lead to this token, in order of rank"),
+    element("thead", {}, element("tr", {}, [["Rank", "number"], ["Left", ""], ["Right", ""], ["Token", ""], ["Id", "number"]]
+      .map(([name, kind]) => element("th", { scope: "col", class: kind || null }, name)))),
+    element("tbody", {}, steps.map((step) => element("tr", {},
+      element("td", { class: "number" }, grouped(step.rank)), cell(step.parts[0]), cell(step.parts[1]), cell(step.id),
+      element("td", { class: "number" }, `${step.id}`)))));
+}
+
+function builtFrom(token, open) {
+  if (!token.num_built) return [element("p", { class: "grey" }, "No merge uses this token.")];
+  const more = token.num_built > token.built.length ? ` The first ${token.built.length} are shown.` : "";
+  return [
+    element("p", { class: "hint" }, `${grouped(token.num_built)} merge${token.num_built === 1 ? " uses" : "s use"} this token.${more}`),
+    element("ul", { class: "chips", "aria-label": `Tokens built from ${plainText(fromHex(token.hex))}` },
+      token.built.map((each) => element("li", {}, tokenButton(each, open)))),
+  ];
+}

@@ -1,0 +1,111 @@
+// A panel with the tokens of one tokenizer.
+import { element, grouped, request } from "./page.js";
+import { TokenList, drawToken, fromHex, hexOf, plainText } from "./tokens.js";
+
+/** Return amount / count with two decimals. */
+export function ratio(amount, count) {
+  return count ? (amount / count).toFixed(2) : "–";
+}
+
+/** Set the text of a node if it differs, because each change makes the browser lay out the page. */
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+/** The tokens of one tokenizer, their figures and a line about the token under the pointer or the focus.
+ * `hooks`: functions of the page. */
+export class Panel {
+  constructor(name, number, hooks) {
+    this.name = name;
+    this.number = number;
+    this.hooks = hooks;
+    this.first = 0;
+    this.known = new Map(); // merges of tokens that were looked at
+    this.list = new TokenList(`Tokens of ${this.name}`, {
+      shown: (token) => this.show(token), opened: (token) => token && hooks.open(number, token.id),
+    });
+    this.list.whitespace = hooks.whitespace();
+    this.badge = element("span", { class: "badge", hidden: true }, "fewest tokens");
+    this.figures = element("dl", { class: "figures" });
+    this.note = element("p", { class: "hint" });
+    this.empty = element("p", { class: "grey" }, "No tokens: the text is empty.");
+    this.readout = element("p", { class: "readout" });
+    this.where = element("span", { class: "hint" });
+    const pager = (words, step) => element("button", { type: "button", onclick: () => this.turn(step) }, words);
+    this.earlier = pager("Earlier tokens", -1);
+    this.later = pager("Later tokens", 1);
+    this.pager = element("div", { class: "row pager", hidden: true }, this.earlier, this.where, this.later);
+    this.node = element("section", { class: "tokenizer", "aria-label": this.name },
+      element("h2", {}, this.name, " ", this.badge), this.figures, this.note, this.pager, this.list.node, this.empty, this.readout);
+    this.show(null);
+  }
+
+  draw(encoded, bytes, best) {
+    this.first = encoded.first;
+    this.badge.hidden = !best;
+    const values = [
+      ["Tokens", grouped(encoded.num_tokens)], ["Bytes per token", ratio(encoded.num_bytes, encoded.num_tokens)],
+      ["Characters per token", ratio(encoded.num_characters, encoded.num_tokens)], ["Pieces", grouped(encoded.num_pieces)],
+      ["Split characters", grouped(encoded.num_split)],
+    ];
+    if (!this.figures.children.length) {
+      this.figures.append(...values.map(([name]) => element("div", {}, element("dt", {}, name), element("dd", {}))));
+    }
+    values.forEach(([, value], i) => setText(this.figures.children[i].lastChild, value));
+    this.list.update(encoded, bytes);
+    this.list.node.hidden = !encoded.num_tokens;
+    this.empty.hidden = Boolean(encoded.num_tokens);
+    setText(this.note, [encoded.note, this.hooks.remark(encoded)].filter(Boolean).join(" "));
+    const last = encoded.first + encoded.ids.length;
+    this.pager.hidden = encoded.num_tokens <= encoded.ids.length;
+    setText(this.where, `Tokens ${grouped(encoded.first + 1)}–${grouped(last)} of ${grouped(encoded.num_tokens)}`);
+    this.earlier.disabled = encoded.first === 0;
+    this.later.disabled = last >= encoded.num_tokens;
+    if (this.token && !this.token.node.isConnected) this.show(null);
+  }
+
+  turn(step) {
+    this.first = Math.max(0, this.first + step * this.hooks.maxTokens());
+    this.list.node.scrollTop = 0;
+    this.hooks.changed();
+  }
+
+  show(token) {
+    this.token = token;
+    if (!token) {
+      this.readout.replaceChildren(element("span", { class: "grey" }, "Point at a token to see its id, bytes and merge."));
+      return;
+    }
+    const chip = element("span", { class: token.special ? "chip special" : "chip", dir: "ltr" });
+    drawToken(chip, token.bytes, { limit: 48 });
+    const merge = element("span", {});
+    const length = `${grouped(token.bytes.length)} byte${token.bytes.length === 1 ? "" : "s"}`;
+    const cut = token.cut.length ? element("span", { class: "cut" }, ` It holds a part of ${token.cut.join(" and ")}, which several tokens share.`) : "";
+    this.readout.replaceChildren(chip, ` token ${grouped(token.number)} of ${grouped(token.total)}, id `, element("b", {}, `${token.id}`),
+      `, ${length}: `, element("code", {}, hexOf(token.bytes, 16)), ". ", merge, cut);
+    this.explain(token, merge);
+  }
+
+  /** Fill in which merge creates the token. */
+  async explain(token, place) {
+    if (token.special) {
+      place.textContent = "A special token: no merge creates it.";
+      return;
+    }
+    if (!this.known.has(token.id)) {
+      if (this.known.size > 500) this.known.clear();
+      this.known.set(token.id, request(`api/tokenizers/${this.number}/tokens/${token.id}`));
+    }
+    try {
+      const found = await this.known.get(token.id);
+      if (found.rank === null) {
+        place.textContent = found.kind === "byte" ? "A single byte." : "Used only for a whole piece.";
+        return;
+      }
+      const parts = found.tokens.find((each) => each.id === found.id).parts.map((part) => found.tokens.find((each) => each.id === part));
+      place.textContent = `Merge rank ${grouped(found.rank)}: ${parts.map((part) => plainText(fromHex(part.hex), 24)).join(" + ")}.`;
+    } catch {
+      this.known.delete(token.id); // the next request that fails shows its message
+    }
+  }
+}

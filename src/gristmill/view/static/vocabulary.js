@@ -1,0 +1,109 @@
+// The vocabulary: search and classes of tokens, page by page.
+import { announce, debounced, element, grouped, request, showError } from "./page.js";
+import { fromHex, hexOf, tokenButton } from "./tokens.js";
+
+const CLASSES = [
+  ["all", "All tokens", "In order of id."],
+  ["longest", "Longest", "By length in bytes."],
+  ["strangest", "Strangest", "The tokens that are most unlike the rest: their byte pairs are long and rare in this vocabulary. Often names and identifiers that the corpus repeats."],
+  ["whitespace", "White space", "Tokens of white space only."],
+  ["partial", "Partial UTF-8", "Tokens that begin or end inside a character. The single bytes from 80 to ff are among them."],
+  ["special", "Special", "Control tokens with reserved ids."],
+  ["not_itself", "Not their own encoding", "Text with exactly the bytes of such a token becomes other tokens. It is used only inside longer text, or never."],
+  ["used", "Used", "By how often the text uses them."],
+  ["unused", "Never used", "Ordinary tokens that the text does not use, in order of id."],
+];
+
+/** Return what is wrong with a query, if it is not yet a number or whole bytes. */
+function problemOf(by, query) {
+  if (by === "id" && !/^\s*\d{1,9}\s*$/.test(query)) return "Enter an id: a number.";
+  if (by === "bytes" && !/^(\s*(0x|\\x)?[0-9a-f]{2})*\s*$/i.test(query)) return "Enter bytes in hexadecimal: pairs of digits, such as e4 bd a0.";
+  return null;
+}
+
+/** Build the section. `text()` returns {text, specials} of the text box; `open(number, id)` shows a token. Returns a
+ * function to call when the text has changed. */
+export function vocabularySection(names, { text, open }) {
+  const form = document.getElementById("search");
+  const table = document.getElementById("vocabulary-rows");
+  const { tokenizer, of_class, query, by, ignore_case, usage } = form.elements;
+  const previous = document.getElementById("previous"), next = document.getElementById("next");
+  const where = document.getElementById("where");
+  let page = 0, latest = 0;
+  tokenizer.replaceChildren(...names.map((name, number) => element("option", { value: number }, name)));
+  tokenizer.closest("label").hidden = names.length < 2;
+  of_class.replaceChildren(...CLASSES.map(([value, name]) => element("option", { value }, name)));
+  of_class.value = "longest";
+  const soon = debounced(() => show(0), 60);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("input", (event) => {
+    settings();
+    if (event.target === query) soon();
+    else show(0);
+  });
+  previous.addEventListener("click", () => show(page - 1));
+  next.addEventListener("click", () => show(page + 1));
+  settings();
+  show(0);
+
+  function settings() {
+    const counting = ["used", "unused"].includes(of_class.value);
+    usage.closest("label").hidden = !counting;
+    ignore_case.disabled = !["contains", "begins"].includes(by.value);
+    document.getElementById("class-words").textContent = CLASSES.find(([value]) => value === of_class.value)[2];
+    query.placeholder = { contains: "text, such as ␣the", begins: "text", bytes: "e4 bd a0", id: "259" }[by.value].replace("␣", " ");
+    query.inputMode = by.value === "id" ? "numeric" : "text";
+  }
+
+  async function show(asked) {
+    const turn = ++latest;
+    const counting = ["used", "unused"].includes(of_class.value);
+    const typed = counting && usage.value === "text" ? text() : {};
+    const number = Number(tokenizer.value);
+    const problem = query.value && problemOf(by.value, query.value);
+    if (problem) return showProblem(problem);
+    let found;
+    try {
+      found = await request(`api/tokenizers/${number}/vocabulary`, {
+        query: query.value, by: by.value, ignore_case: ignore_case.checked && !ignore_case.disabled,
+        of_class: of_class.value, page: Math.max(0, asked), ...typed,
+      });
+    } catch (error) {
+      if (turn === latest) showProblem(error.message);
+      return;
+    }
+    if (turn !== latest) return;
+    page = found.page;
+    draw(found, number, counting);
+  }
+
+  function showProblem(message) {
+    table.tBodies[0].replaceChildren();
+    table.hidden = true;
+    where.textContent = message;
+    previous.disabled = next.disabled = true;
+  }
+
+  function draw(found, number, counting) {
+    showError(null);
+    table.hidden = !found.rows.length;
+    table.tHead.rows[0].lastElementChild.hidden = !counting;
+    table.tBodies[0].replaceChildren(...found.rows.map((row) => element("tr", {},
+      element("td", { class: "number" }, `${row.id}`),
+      element("td", { class: "token" }, tokenButton(row, (id) => open(number, id))),
+      element("td", { class: "hex" }, element("code", {}, hexOf(fromHex(row.hex), 12))),
+      element("td", { class: "number" }, grouped(row.length)),
+      element("td", { class: "number" }, row.special ? "special" : row.rank === null ? "–" : grouped(row.rank)),
+      counting ? element("td", { class: "number" }, grouped(row.count)) : null)));
+    where.textContent = found.total
+      ? `${grouped(found.first + 1)}–${grouped(found.first + found.rows.length)} of ${grouped(found.total)} tokens`
+      : "No token matches.";
+    previous.disabled = found.page === 0;
+    next.disabled = found.page >= found.last_page;
+    announce(where.textContent);
+  }
+
+  return () => {
+    if (["used", "unused"].includes(of_class.value) && usage.value === "text") soon();
+  };
+}
