@@ -115,4 +115,5 @@ def _geometric_means(numbers: NDArray[np.int64]) -> NDArray[np.float64]:
     places = np.arange(len(numbers))
     first = np.maximum(places - NEIGHBOURS, 0)
     last = np.minimum(places + NEIGHBOURS + 1, len(numbers))
-    return np.expm1((sums[last] - sums[first]) / (last - first))
+    means: NDArray[np.float64] = np.expm1((sums[last] - sums[first]) / (last - first))
+    return means

@@ -12,7 +12,16 @@ from typing import BinaryIO, cast
 from gristmill.encode.compressed import find_compression
 from gristmill.errors import OptionError
 
-__all__ = ["MAX_TEXT_BYTES", "Text", "chunks_of", "file_chunks", "first_bytes", "read_text", "read_texts", "sample_text"]
+__all__ = [
+    "MAX_TEXT_BYTES",
+    "Text",
+    "chunks_of",
+    "file_chunks",
+    "first_bytes",
+    "read_text",
+    "read_texts",
+    "sample_text",
+]
 
 MAX_TEXT_BYTES = 10_000_000
 SAMPLE_BYTES = 1_000_000

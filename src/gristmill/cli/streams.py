@@ -8,11 +8,11 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
-from gristmill.analysis.texts import CHUNK_BYTES, chunks_of, file_chunks, first_bytes
+from gristmill.analysis.texts import CHUNK_BYTES, chunks_of
 from gristmill.cli.values import UsageError
 
 
