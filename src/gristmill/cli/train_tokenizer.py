@@ -17,6 +17,7 @@ from gristmill.cli.options import (
     NewSpecialTokens,
     Output,
     PatternChoice,
+    ProfileOut,
     ReadingOptions,
     find_corpus,
     format_size,
@@ -90,6 +91,8 @@ class Command(ExecutorOptions, ReadingOptions):
 
     profile: Flag = False
     """Show the time of each stage."""
+
+    profile_out: ProfileOut = None
 
     def run(self) -> int:
         import gristmill

@@ -11,7 +11,7 @@ import tyro
 
 from gristmill.cli.choices import ProgressKind
 from gristmill.cli.examples import Examples
-from gristmill.cli.options import Flag, format_size
+from gristmill.cli.options import Flag, ProfileOut, format_size
 
 if TYPE_CHECKING:
     from gristmill.shards import Manifest, Report
@@ -40,6 +40,8 @@ class Command:
 
     progress: Annotated[ProgressKind, tyro.conf.arg(metavar="HOW")] = "auto"
     """Progress on stderr: auto (a bar on a terminal), bar, jsonl (JSON Lines) or none."""
+
+    profile_out: ProfileOut = None
 
     def run(self) -> int:
         from gristmill.shards import verify_shards

@@ -24,6 +24,7 @@ from gristmill.lm.models.rows import Choice, Row, write_rows
 from gristmill.lm.models.sampling import new_dice
 from gristmill.lm.models.stop_strings import StopSearch, check_stop
 from gristmill.shards.end_of_text import KNOWN
+from gristmill.trace import span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -184,7 +185,8 @@ class _Texts:
         if self._error is not None:
             raise self._error  # for every text, because none is complete
         try:
-            row, id_of_token = next(self._ids)
+            with span("token"):
+                row, id_of_token = next(self._ids)
         except StopIteration:
             for number, text in tuple(self._texts.items()):
                 self._finish(number, text)
