@@ -60,7 +60,7 @@ class Command:
     """Text file to compare on, with an optional name such as a language. Only its first 10 MB are used."""
 
     output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FILE", help_behavior_hint="")] = None
-    """HTML page to write, with plots, scripts and more differences. It treats special tokens as plain text."""
+    """HTML page to write, with plots, scripts and more differences."""
 
     overwrite: Flag = False
     """Replace an existing page."""
@@ -106,6 +106,7 @@ class Command:
         page = write_tokenizer_comparison(
             dict(zip(titles(self.tokenizers), tokenizers, strict=True)),
             texts=named_files(self.text),
+            allowed_special=allowed(self.allowed_special),
             out=output,
             overwrite=self.overwrite,
         )

@@ -23,6 +23,7 @@ The report of a run is made only from its recorded files. `write_comparison` put
 | `tokenizer_pages` | one tokenizer: figures on texts, tokens, training |
 | `tokenizer_comparison` | several tokenizers on the same texts |
 | `shard_pages` | a folder of shards |
+| `kinds` | whether a path is a run, shards or a tokenizer |
 | `token_writing` | `write_tokenizer_report`, `write_tokenizer_comparison`, `write_shards_report` |
 
 A new metric is a function in `plots` and a line in `all_plots`.

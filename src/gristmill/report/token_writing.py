@@ -9,7 +9,8 @@ from typing import TypeAlias
 
 from gristmill.analysis.named_tokenizers import find_tokenizer
 from gristmill.analysis.shard_contents import is_shard_folder
-from gristmill.analysis.texts import read_texts
+from gristmill.analysis.texts import Text, read_texts
+from gristmill.encode.special_rules import NONE, Specials
 from gristmill.encode.tokenizer import AnyTokenizer, Tokenizer, as_tokenizer
 from gristmill.errors import OptionError, ShardsFormatError
 from gristmill.packages import require_packages
@@ -32,6 +33,7 @@ def write_tokenizer_report(
     tokenizer: AnyTokenizer,
     *,
     texts: Texts = None,
+    allowed_special: Specials = NONE,
     name: str | None = None,
     out: str | os.PathLike[str] = REPORT_FILE,
     overwrite: bool = False,
@@ -49,6 +51,7 @@ def write_tokenizer_report(
         texts: The text files to measure on: one path, several, or paths by name, such as
             `{"English": "en.txt", "Japanese": "ja.txt"}`. Of each, the first 10 MB are used. Default: 1 MB of the
             built-in sample corpus.
+        allowed_special: Special tokens that become their ids where a text contains them, or "all".
         name: Title of the page. Default: the name of the file or folder.
         out: The page to write.
         overwrite: Whether to replace an existing file at `out`.
@@ -59,6 +62,7 @@ def write_tokenizer_report(
     Raises:
         FileExistsError: `out` exists, and `overwrite` is False.
         TokenizerFormatError: The file is not a tokenizer.
+        SpecialTokenError: `allowed_special` names an unknown token.
         OptionError: `texts` is empty.
         MissingPackageError: matplotlib or Jinja2 is not installed.
         OSError: A file cannot be read or written.
@@ -70,9 +74,8 @@ def write_tokenizer_report(
     """
     require_packages("gm.report.write_tokenizer_report", "matplotlib", "jinja2")
     with publish(out, overwrite=overwrite) as file:  # first, because it refuses to replace an existing file
-        measured = measure_texts(
-            _name_of(tokenizer, "Tokenizer") if name is None else name, as_tokenizer(tokenizer), read_texts(texts)
-        )
+        title = _name_of(tokenizer, "Tokenizer") if name is None else name
+        measured = measure_texts(title, as_tokenizer(tokenizer), read_texts(texts), allowed_special=allowed_special)
         file.write(_page(tokenizer_document(measured)))
     return Path(out)
 
@@ -81,6 +84,7 @@ def write_tokenizer_comparison(
     tokenizers: Sequence[AnyTokenizer] | Mapping[str, AnyTokenizer],
     *,
     texts: Texts = None,
+    allowed_special: Specials = NONE,
     pattern: str | None = None,
     download: bool = False,
     out: str | os.PathLike[str] = COMPARISON_FILE,
@@ -96,6 +100,7 @@ def write_tokenizer_comparison(
         tokenizers: Two or more tokenizers, as in `write_tokenizer_report`, or tokenizers by name. A `str` may also be
             the name of a published tokenizer whose files are on this machine, such as "gpt2" or "cl100k_base".
         texts: As in `write_tokenizer_report`.
+        allowed_special: As in `write_tokenizer_report`.
         pattern: Pattern of the files whose format does not store it, such as .tiktoken.
         download: Whether a published tokenizer that is not on this machine may be downloaded.
         out: The page to write.
@@ -109,6 +114,7 @@ def write_tokenizer_comparison(
         FileExistsError: `out` exists, and `overwrite` is False.
         FileNotFoundError: A tokenizer is neither a file nor a name that is known on this machine.
         TokenizerFormatError: A file is not a tokenizer.
+        SpecialTokenError: `allowed_special` names a token that one of them does not have.
         MissingPackageError: matplotlib or Jinja2 is not installed.
         OSError: A file cannot be read or written.
 
@@ -128,10 +134,11 @@ def write_tokenizer_comparison(
                 if isinstance(each, str | os.PathLike)
                 else as_tokenizer(each),
                 given,
+                allowed_special=allowed_special,
             )
             for name, each in named
         ]
-        file.write(_page(comparison_document(measured)))
+        file.write(_page(comparison_document(measured, allowed_special=allowed_special)))
     return Path(out)
 
 
@@ -175,6 +182,16 @@ def write_shards_report(
         raise ShardsFormatError(f"{path} is not a folder of shards. Make one with encode_corpus().")
     with publish(out, overwrite=overwrite) as file:  # first, because it refuses to replace an existing file
         file.write(_page(shards_document(path, seed=seed)))
+    return Path(out)
+
+
+def write_training_report(
+    tokenizer: Tokenizer, text: Text, *, name: str, out: str | os.PathLike[str], overwrite: bool = False
+) -> Path:
+    """Write the page about a tokenizer that was just trained, measured on a part of its corpus; return its path."""
+    with publish(out, overwrite=overwrite) as file:
+        measured = measure_texts(name, tokenizer, [text], allowed_special="all")
+        file.write(_page(tokenizer_document(measured)))
     return Path(out)
 
 

@@ -11,6 +11,7 @@ from gristmill.analysis.texts import Text
 from gristmill.analysis.token_text import shortened, show_token
 from gristmill.analysis.usage import zipf_curve
 from gristmill.analysis.vocabulary import length_histogram
+from gristmill.encode.special_rules import NONE, Specials
 from gristmill.report import figures
 from gristmill.report.document import Column, Document, Plots, Section, Split, Splits, Table, TableCell
 from gristmill.report.drawing import Plot
@@ -45,7 +46,7 @@ MEASURES = (
 )
 
 
-def comparison_document(measured: Sequence[Measured]) -> Document:
+def comparison_document(measured: Sequence[Measured], *, allowed_special: Specials = NONE) -> Document:
     """Return the page about several tokenizers on the same texts."""
     what = texts_in_words(measured[0].texts)
     names = [each.name for each in measured]
@@ -54,14 +55,14 @@ def comparison_document(measured: Sequence[Measured]) -> Document:
             "Figures",
             [Column(""), *_heads(names)],
             [_row(measure, measured) for measure in MEASURES],
-            "★ marks the best value of a row. A larger vocabulary gives more bytes per token and a larger model. Compare "
-            "tokenizers of equal size, or read the curves at the size of the smallest.",
+            "★ marks the best value of a row. A larger vocabulary gives more bytes per token, and a larger model. "
+            "Compare tokenizers of equal size, or read the curves at the size of the smallest.",
         ),
         Plots("Vocabulary and text", _plots(measured, what)),
         _by_text(measured),
         _by_script(measured),
         _overlaps(measured),
-        _splits(measured),
+        _splits(measured, allowed_special),
     ]
     return Document(
         kicker=f"Comparison of {len(measured)} tokenizers",
@@ -157,11 +158,11 @@ def _overlaps(measured: Sequence[Measured]) -> Table:
     return Table("Shared tokens", [Column(name) for name in names], rows, "Tokens are compared by their bytes.")
 
 
-def _splits(measured: Sequence[Measured]) -> Splits:
+def _splits(measured: Sequence[Measured], allowed_special: Specials) -> Splits:
     """Return the first places of the first text that the tokenizers split differently."""
     text = measured[0].texts[0]
     tokenizers = [each.tokenizer for each in measured]
-    ids = [tokenizer.encode_array(text.data) for tokenizer in tokenizers]
+    ids = [tokenizer.encode_array(text.data, allowed_special=allowed_special) for tokenizer in tokenizers]
     found = find_differences(tokenizers, ids, text.data, num_places=NUM_PLACES)
     splits = [
         Split(

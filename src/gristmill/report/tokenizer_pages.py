@@ -14,6 +14,7 @@ from gristmill.analysis.texts import Text
 from gristmill.analysis.token_text import shortened, show_token
 from gristmill.analysis.usage import Usage, sum_of, usage_of_ids, zipf_curve
 from gristmill.analysis.vocabulary import TokenClasses, length_histogram, token_classes, token_lengths
+from gristmill.encode.special_rules import NONE, Specials
 from gristmill.encode.tokenizer import Tokenizer
 from gristmill.profile import Profile, Stage
 from gristmill.report import figures
@@ -69,11 +70,13 @@ class Measured:
         return float(total.counts[self.classes.partial_utf8].sum()) / total.num_tokens if total.num_tokens else None
 
 
-def measure_texts(name: str, tokenizer: Tokenizer, texts: Sequence[Text]) -> Measured:
+def measure_texts(
+    name: str, tokenizer: Tokenizer, texts: Sequence[Text], *, allowed_special: Specials = NONE
+) -> Measured:
     """Return the figures of a tokenizer on each text."""
     usages, scripts = [], []
     for text in texts:
-        ids = tokenizer.encode_array(text.data)
+        ids = tokenizer.encode_array(text.data, allowed_special=allowed_special)
         usages.append(usage_of_ids(tokenizer, ids, text.data))
         scripts.append(script_usage(tokenizer, ids, text.data))
     return Measured(name, tokenizer, texts, usages, scripts, token_classes(tokenizer))
@@ -121,16 +124,14 @@ def optional(value: float | None, form: str) -> str:
 
 def _figures(measured: Measured) -> list[Figure]:
     tokenizer, total, classes = measured.tokenizer, measured.total, measured.classes
-    num_ordinary = len(classes.ordinary)
+    unused = figures.percent(len(total.unused) / len(classes.ordinary))
     share = measured.partial_share
     return [
         Figure("vocabulary", f"{tokenizer.vocab_size:,}", f"{len(tokenizer.merges):,} merges"),
         Figure("bytes per token", optional(total.bytes_per_token, ".3f"), "more is better"),
         Figure("fertility", optional(total.fertility, ".3f"), "tokens per word; fewer is better"),
         Figure("Rényi efficiency", optional(total.renyi_efficiency, ".3f"), "evenness of use, from 0 to 1"),
-        Figure(
-            "unused tokens", f"{len(total.unused):,}", f"{figures.percent(len(total.unused) / num_ordinary)} of all"
-        ),
+        Figure("unused tokens", f"{len(total.unused):,}", f"{unused} of the vocabulary"),
         Figure("partial UTF-8", f"{len(classes.partial_utf8):,}", _share_in_words(share)),
         Figure("whitespace tokens", f"{len(classes.whitespace):,}", "only white space"),
         Figure("special tokens", f"{len(classes.specials):,}", "never made from text"),
