@@ -36,6 +36,7 @@ class Text:
     data: bytes
     is_cut: bool = False  # the file goes on after `data`
     is_sample: bool = False  # from the built-in sample corpus
+    path: str = ""  # of its file
 
     @property
     def description(self) -> str:
@@ -68,7 +69,8 @@ def read_text(path: str | os.PathLike[str], *, name: str | None = None, max_byte
     A longer file is cut at the end of a character.
     """
     data, more = first_bytes(Path(path), max_bytes)
-    return Text(os.fspath(path) if name is None else name, whole_characters(data) if more else data, is_cut=more)
+    source = os.fspath(path)
+    return Text(name or source, whole_characters(data) if more else data, is_cut=more, path=source)
 
 
 def sample_text(num_bytes: int = SAMPLE_BYTES) -> Text:

@@ -6,7 +6,7 @@ A page has a head with its main figures, then sections in any order: plots, tabl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gristmill.report.drawing import Plot
 from gristmill.report.page import Picture, filled, picture_of
@@ -158,6 +158,12 @@ def _has_content(section: Section) -> bool:
             return bool(content)
         case Table(rows=content) | Settings(rows=content):
             return bool(content)
+
+
+def full_rows(plots: Sequence[Plot | None]) -> list[Plot]:
+    """Return the plots that exist, the first of them wide if their number is odd: two narrow plots share a row."""
+    found = [plot for plot in plots if plot is not None]
+    return [replace(plot, wide=number == 0 and len(found) % 2 == 1) for number, plot in enumerate(found)]
 
 
 def cells(values: Sequence[str]) -> list[TableCell]:

@@ -31,6 +31,7 @@ from gristmill.report.document import (
     TokenGroup,
     Tokens,
     cells,
+    full_rows,
 )
 from gristmill.report.drawing import BLUE, Plot
 from gristmill.report.options import flat
@@ -44,6 +45,7 @@ NUM_FREQUENT = 24
 NUM_SAMPLES = 5
 SAMPLE_TOKENS = 300
 MAX_SOURCES = 20
+NUM_BINS = 40
 PERCENTILES = {"shortest": 0, "10 %": 10, "25 %": 25, "median": 50, "75 %": 75, "90 %": 90, "99 %": 99, "longest": 100}
 
 
@@ -133,7 +135,7 @@ def _splits_table(manifest: Manifest) -> Table:
 def _plots(manifest: Manifest, counts: NDArray[np.int64], lengths: NDArray[np.int64], sample: str) -> list[Plot]:
     ranks, frequencies = zipf_curve(counts)
     zipf = zipf_plot([Line("", ranks, frequencies)], f"the folder{sample}")
-    return [plot for plot in (_lengths_plot(manifest, lengths), zipf) if plot is not None]
+    return full_rows([_lengths_plot(manifest, lengths), zipf])
 
 
 def _lengths_plot(manifest: Manifest, lengths: NDArray[np.int64]) -> Plot | None:
@@ -141,11 +143,17 @@ def _lengths_plot(manifest: Manifest, lengths: NDArray[np.int64]) -> Plot | None
     if not len(positive):
         return None
     low, high = int(positive.min()), int(positive.max())
-    edges = np.unique(np.round(np.geomspace(low, high + 1, 41)).astype(np.int64))
+    short, long = np.percentile(positive, [5, 95])
+    is_wide = long > 20 * short  # lengths of several orders of magnitude
+    spaced = np.geomspace(low, high + 1, NUM_BINS + 1) if is_wide else np.linspace(low, high + 1, NUM_BINS + 1)
+    edges = np.unique(np.round(spaced).astype(np.int64))
     numbers, _ = np.histogram(positive, edges)
 
     def draw(axes: Any) -> None:
-        log_axis(axes, "x", [positive])
+        if is_wide:
+            log_axis(axes, "x", [positive])
+        else:
+            axes.set_xlim(0, 1.02 * (high + 1))
         axes.bar(edges[:-1], numbers, np.diff(edges), align="edge", color=BLUE, linewidth=0.4, edgecolor="white")
         axes.yaxis.set_major_formatter(lambda value, _: figures.short(value))
         axes.set_ylabel("documents")
@@ -192,7 +200,7 @@ def _samples(folder: Path, manifest: Manifest, seed: int) -> Samples:
     samples = [
         (
             f"Document {sample.number:,}, {len(sample.ids):,} tokens",
-            (sample.text + " …" * (len(sample.ids) > SAMPLE_TOKENS)) or "(empty)",
+            (sample.text.strip() + " …" * (len(sample.ids) > SAMPLE_TOKENS)) or "(empty)",
         )
         for sample in found
     ]

@@ -60,16 +60,17 @@ def compression_plot(lines: Sequence[Line], what: str) -> Plot | None:
     def draw(axes: Any) -> None:
         log_axis(axes, "x", [line.x for line in lines])
         axes.set_ylim(0, 1.12 * max(float(line.y.max()) for line in lines))
-        _draw_lines(axes, lines, end=lambda y: f"{y:.2f}")
+        _draw_lines(axes, lines, end=lambda y: f"{y:.2f}", at_right=False)
         axes.set_ylabel("bytes per token")
 
     note = f"On {what}, with only the first merges. Exact at every size: no other tokenizer was trained."
-    return Plot("compression", "Bytes per token by vocabulary size", note, draw, wide=True, across="vocabulary size")
+    return Plot("compression", "Bytes per token by vocabulary size", note, draw, across="vocabulary size")
 
 
 def length_plot(histograms: Sequence[tuple[str, Numbers]]) -> Plot:
     """Return the number of tokens of each length, in bytes. Each histogram is that of one tokenizer."""
-    folded = [(name, _folded(counts)) for name, counts in histograms]
+    several = len(histograms) > 1  # vocabularies of different sizes: shares can be compared, numbers cannot
+    folded = [(name, _folded(counts) * (100 / counts.sum() if several else 1)) for name, counts in histograms]
     longest = max(len(counts) for _, counts in folded) - 1
     is_folded = any(len(counts) - 1 > MAX_LENGTH for _, counts in histograms)
 
@@ -85,7 +86,7 @@ def length_plot(histograms: Sequence[tuple[str, Numbers]]) -> Plot:
         axes.set_xlim(0.4, longest + 0.6)
         axes.set_xticks(ticks, [f"{tick}+" if is_folded and tick == longest else str(tick) for tick in ticks])
         axes.yaxis.set_major_formatter(lambda value, _: figures.short(value))
-        axes.set_ylabel("tokens")
+        axes.set_ylabel("% of the vocabulary" if several else "tokens")
 
     note = "Tokens of the vocabulary by length, without special tokens."
     return Plot("lengths", "Token lengths", note, draw, across="bytes")
@@ -99,7 +100,7 @@ def bar_plot(name: str, title: str, note: str, bars: Sequence[tuple[str, float, 
     def draw(axes: Any) -> None:
         places = np.arange(len(bars))[::-1]
         values = [value for _, value, _ in bars]
-        axes.barh(places, values, 0.62, color=BLUE, linewidth=0)
+        axes.barh(places, values, min(0.62, 0.12 * len(bars)), color=BLUE, linewidth=0)
         for place, (_, value, words) in zip(places, bars, strict=True):
             axes.annotate(words, (value, place), (4, 0), textcoords="offset points", va="center", fontsize=8.5)
         axes.set_yticks(places, [shortened(label, NAME_LENGTH) for label, *_ in bars])
@@ -124,6 +125,7 @@ def memory_plot(samples: Sequence[tuple[float, int]]) -> Plot | None:
         axes.plot(seconds, sizes / scale, color=BLUE, linewidth=1.6)
         axes.set_ylim(0, 1.12 * float(sizes.max()) / scale)
         axes.set_ylabel(f"memory ({unit})")
+        axes.set_xlim(0, 1.02 * float(seconds[-1]))
 
     note = f"Resident memory of the process. Peak of the samples: {figures.size(float(sizes.max()))}."
     return Plot("memory", "Memory over time", note, draw, last_step=float(seconds[-1]), across="seconds")
@@ -146,7 +148,10 @@ def winners_plot(counts: Numbers | None) -> Plot | None:
     return Plot("winners", "Count of the winning pair", note, draw, across="merge")
 
 
-def _draw_lines(axes: Any, lines: Sequence[Line], *, end: Callable[[float], str] | None = None) -> None:
+def _draw_lines(
+    axes: Any, lines: Sequence[Line], *, end: Callable[[float], str] | None = None, at_right: bool = True
+) -> None:
+    """Draw the lines, each labelled at its end or, with `at_right`, at the right of the plot."""
     ends: list[End] = []
     for line in lines:
         if not len(line.x):
@@ -164,7 +169,9 @@ def _draw_lines(axes: Any, lines: Sequence[Line], *, end: Callable[[float], str]
         if words:
             ends.append((float(line.x[-1]), float(line.y[-1]), "\n".join(words), line.colour))
     if ends:
-        name_lines(axes, ends, lines=max(words.count("\n") + 1 for _, _, words, _ in ends), at_right=len(ends) > 1)
+        name_lines(
+            axes, ends, lines=max(words.count("\n") + 1 for _, _, words, _ in ends), at_right=at_right and len(ends) > 1
+        )
 
 
 def log_axis(axes: Any, which: str, columns: Sequence[Numbers]) -> None:

@@ -13,10 +13,10 @@ from gristmill.analysis.usage import zipf_curve
 from gristmill.analysis.vocabulary import length_histogram
 from gristmill.encode.special_rules import NONE, Specials
 from gristmill.report import figures
-from gristmill.report.document import Column, Document, Plots, Section, Split, Splits, Table, TableCell
+from gristmill.report.document import Column, Document, Plots, Section, Split, Splits, Table, TableCell, full_rows
 from gristmill.report.drawing import Plot
 from gristmill.report.token_plots import Line, compression_plot, length_plot, line_style, zipf_plot
-from gristmill.report.tokenizer_pages import Measured, optional, sum_of_scripts, texts_in_words
+from gristmill.report.tokenizer_pages import Measured, sum_of_scripts, texts_in_words
 
 NUM_PLACES = 12
 MAX_SHOWN_TOKENS = 40
@@ -30,19 +30,27 @@ class Measure:
     name: str
     note: str
     value: Callable[[Measured], float | None]
-    form: str
+    form: Callable[[float], str]
     best: Callable[[list[float]], float] | None  # max, min, or None if no value is better
 
 
+def _whole(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.3f}"
+
+
 MEASURES = (
-    Measure("vocabulary", "tokens, special tokens included", lambda each: each.tokenizer.vocab_size, ",d", None),
-    Measure("tokens", "of all texts", lambda each: each.total.num_tokens, ",d", min),
-    Measure("bytes per token", "more is better", lambda each: each.total.bytes_per_token, ".3f", max),
-    Measure("fertility", "tokens per word", lambda each: each.total.fertility, ".3f", min),
-    Measure("Rényi efficiency", "evenness of use, 0 to 1", lambda each: each.total.renyi_efficiency, ".3f", max),
-    Measure("tokens used", "distinct, in all texts", lambda each: each.total.num_used, ",d", None),
-    Measure("unused tokens", "without special tokens", lambda each: len(each.total.unused), ",d", None),
-    Measure("partial UTF-8", "share of the tokens of the texts", lambda each: each.partial_share, ".2%", min),
+    Measure("vocabulary", "tokens, special tokens included", lambda each: each.tokenizer.vocab_size, _whole, None),
+    Measure("tokens", "of all texts", lambda each: each.total.num_tokens, _whole, min),
+    Measure("bytes per token", "more is better", lambda each: each.total.bytes_per_token, _three_digits, max),
+    Measure("fertility", "tokens per word", lambda each: each.total.fertility, _three_digits, min),
+    Measure("Rényi efficiency", "evenness of use", lambda each: each.total.renyi_efficiency, _three_digits, max),
+    Measure("tokens used", "distinct, in all texts", lambda each: each.total.num_used, _whole, None),
+    Measure("unused tokens", "without special tokens", lambda each: len(each.total.unused), _whole, None),
+    Measure("partial UTF-8", "share of the tokens of the texts", lambda each: each.partial_share, figures.percent, min),
 )
 
 
@@ -97,7 +105,10 @@ def _row(measure: Measure, measured: Sequence[Measured]) -> list[TableCell]:
 def _marked(values: Sequence[float | None], measure: Measure) -> list[TableCell]:
     known = [value for value in values if value is not None]
     best = measure.best(known) if measure.best and known and len(set(known)) > 1 else None
-    return [TableCell(optional(value, measure.form), is_best=best is not None and value == best) for value in values]
+    return [
+        TableCell("–" if value is None else measure.form(value), is_best=best is not None and value == best)
+        for value in values
+    ]
 
 
 def _plots(measured: Sequence[Measured], what: str) -> list[Plot]:
@@ -114,10 +125,10 @@ def _plots(measured: Sequence[Measured], what: str) -> list[Plot]:
         zipf_plot(ranks, "the text"),
         length_plot([(each.name, length_histogram(each.tokenizer)) for each in measured]),
     )
-    return [plot for plot in found if plot is not None]
+    return full_rows(found)
 
 
-_BYTES_PER_TOKEN = Measure("", "", lambda each: each.total.bytes_per_token, ".3f", max)
+_BYTES_PER_TOKEN = Measure("", "", lambda each: each.total.bytes_per_token, _three_digits, max)
 
 
 def _by_text(measured: Sequence[Measured]) -> Table:

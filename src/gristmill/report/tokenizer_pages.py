@@ -29,6 +29,7 @@ from gristmill.report.document import (
     TokenGroup,
     Tokens,
     cells,
+    full_rows,
 )
 from gristmill.report.drawing import Plot
 from gristmill.report.summary import Figure
@@ -43,7 +44,7 @@ from gristmill.report.token_plots import (
 )
 
 NUM_TOKENS_SHOWN = 16
-TOKEN_LENGTH = 48  # characters of a token that is shown
+TOKEN_LENGTH = 28  # characters of a token that is shown
 MAX_SCRIPTS = 16  # in the table
 
 
@@ -134,7 +135,7 @@ def _figures(measured: Measured) -> list[Figure]:
         Figure("unused tokens", f"{len(total.unused):,}", f"{unused} of the vocabulary"),
         Figure("partial UTF-8", f"{len(classes.partial_utf8):,}", _share_in_words(share)),
         Figure("whitespace tokens", f"{len(classes.whitespace):,}", "only white space"),
-        Figure("special tokens", f"{len(classes.specials):,}", "never made from text"),
+        Figure("special tokens", f"{len(classes.specials):,}", "not learned from text"),
     ]
 
 
@@ -173,7 +174,7 @@ def _plots(measured: Measured, what: str) -> list[Plot]:
         if 1 < len(measured.texts) <= 16
         else None,
     )
-    return [plot for plot in found if plot is not None]
+    return full_rows(found)
 
 
 def _with_rest(rows: list[tuple[str, int]], most: int) -> list[tuple[str, int]]:
@@ -258,11 +259,11 @@ def training_sections(profile: Profile) -> list[Section]:
     total = sum(stage.seconds for stage in profile.stages)
     bars = [(stage.stage, stage.seconds, figures.duration(stage.seconds)) for stage in profile.stages]
     plots = (
+        winners_plot(profile.merge_counts),
         bar_plot(
             "stages", "Time by stage", f"Wall-clock time; {figures.duration(profile.seconds)} in all.", bars, "seconds"
         ),
         memory_plot(profile.memory),
-        winners_plot(profile.merge_counts),
     )
     rows = [
         cells(
@@ -275,7 +276,7 @@ def training_sections(profile: Profile) -> list[Section]:
     note = f"{threads}." + (f" Peak memory of the process: {figures.size(peak)}." if peak is not None else "")
     columns = [Column("stage"), Column("time"), Column("of all"), Column("work", is_text=True)]
     return [
-        Plots("Training", [plot for plot in plots if plot is not None]),
+        Plots("Training", full_rows(plots)),
         Table("Stages of the training", columns, rows, note),
     ]
 
@@ -360,4 +361,6 @@ def _settings(measured: Measured) -> list[tuple[str, str]]:
 
 
 def _text_in_words(text: Text) -> str:
-    return f"{text.description}, {figures.size(len(text.data))}"
+    beginning = f"the first {figures.size(len(text.data))} of " if text.is_cut else ""
+    end = "" if text.is_cut else f", {figures.size(len(text.data))}"
+    return f"{beginning}{text.path or text.name}{end}"
