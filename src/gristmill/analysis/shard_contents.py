@@ -36,7 +36,9 @@ __all__ = [
 MAX_TOKENS = 100_000_000
 MAX_DOCUMENTS = 5_000_000
 CHUNK_TOKENS = 1 << 20
-MIN_SHARDS = 50  # with an index, of which document lengths are read if there are too many documents
+# If there are too many documents, lengths are read from at least this many shards, if each has enough documents.
+MIN_SHARDS = 50
+MIN_SHARD_DOCUMENTS = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,16 +119,20 @@ def document_lengths(folder: Path, manifest: Manifest) -> NDArray[np.int64]:
 
 def _length_chunks(folder: Path, manifest: Manifest) -> Iterator[NDArray[np.int64]]:
     layout, entries = layout_of(manifest.layout, manifest.options), shard_entries(manifest)
-    step = _thinned(sum(entry.documents for entry in entries), MAX_DOCUMENTS)
+    num_documents = sum(entry.documents for entry in entries)
+    step = _thinned(num_documents, MAX_DOCUMENTS)
     if layout.converts:
         for entry in entries[::step]:
             yield from (lengths for _, lengths in layout.read_rows(folder / entry.file))
         return
     # Reading the index of every shard would take hours for a billion documents, so some shards are left out.
-    shard_step = max(1, min(step, len(entries) // MIN_SHARDS))
+    # The first document of a shard after a gap has no known length, so shards with few documents are all read.
+    are_long = num_documents >= MIN_SHARD_DOCUMENTS * len(entries)
+    shard_step = max(1, min(step, len(entries) // MIN_SHARDS)) if are_long else 1
     step = _thinned(step, shard_step)
     # End of the previous document relative to the start of the shard: 0 or negative at a new shard. None if unknown.
     before: int | None = 0
+    skipped = 0  # documents before the next one of the sample
     for number, entry in enumerate(entries):
         if number % shard_step:
             before = None
@@ -134,7 +140,8 @@ def _length_chunks(folder: Path, manifest: Manifest) -> Iterator[NDArray[np.int6
         if entry.index is not None:
             for ends in layout.read_ends(folder / entry.index, entry.documents, manifest.token_dtype):
                 lengths = np.diff(ends) if before is None else np.diff(ends, prepend=before)
-                yield lengths[::step]
+                yield lengths[skipped::step]
+                skipped = (skipped - len(lengths)) % step
                 before = int(ends[-1])
         before = None if before is None else before - entry.tokens
 

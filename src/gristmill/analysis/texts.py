@@ -78,12 +78,12 @@ def sample_text(num_bytes: int = SAMPLE_BYTES) -> Text:
     from gristmill.sample_corpus import stories
 
     parts, size = [], 0
-    for story in stories():
+    for story in map(str.encode, stories()):
         parts.append(story)
         size += len(story) + 1
-        if size >= num_bytes:
+        if size > num_bytes:
             break
-    return Text("the built-in sample corpus", "\n".join(parts).encode(), is_sample=True)
+    return Text("the built-in sample corpus", b"\n".join(parts), is_sample=True)
 
 
 def whole_characters(data: bytes) -> bytes:

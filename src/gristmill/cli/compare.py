@@ -44,8 +44,8 @@ class Command:
             "gristmill compare old.json new.json --text story.txt --num-differences 20",
         ),
         (
-            "Write a page that compares them on two languages.",
-            "gristmill compare old.json new.json --text en=english.txt --text ja=japanese.txt -o comparison.html",
+            "Write a page with plots, too.",
+            "gristmill compare old.json new.json --text story.txt -o page.html",
         ),
         ("Compare with a published tokenizer.", "gristmill compare new.json cl100k_base --text story.txt"),
     )

@@ -34,7 +34,7 @@ class Command:
         ("Compare two runs on one page.", "gristmill report run-a run-b -o comparison.html"),
         (
             "Measure a tokenizer on two languages.",
-            "gristmill report tok.json --text en=english.txt --text ja=japanese.txt -o tok.html",
+            "gristmill report tok.json --text en=en.txt --text ja=ja.txt -o tok.html",
         ),
         ("Show the documents and tokens of shards.", "gristmill report shards -o shards.html"),
     )
