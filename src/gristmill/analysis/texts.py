@@ -34,7 +34,7 @@ class Text:
 
     name: str
     data: bytes
-    is_cut: bool = False  # the file goes on after `data`
+    is_cut: bool = False  # the file is longer than `data`
     is_sample: bool = False  # from the built-in sample corpus
     path: str = ""  # of its file
 
