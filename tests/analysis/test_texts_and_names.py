@@ -112,3 +112,18 @@ def test_names_that_come_with_bpe_openai_need_no_network():
     pytest.importorskip("bpe_openai")
     tokenizer = find_tokenizer("cl100k_base")
     assert (tokenizer.vocab_size, tokenizer.encode("tiktoken is great!")) == (100277, [83, 1609, 5963, 374, 2294, 0])
+
+
+def test_a_name_on_the_hub_is_found_in_its_cache_without_the_network(tmp_path, monkeypatch):
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    model = tmp_path / "models--owner--model"
+    for folder in ("refs", "snapshots/0123456789abcdef0123456789abcdef01234567"):
+        (model / folder).mkdir(parents=True)
+    (model / "refs" / "main").write_text("0123456789abcdef0123456789abcdef01234567")
+    gm.Tokenizer([(b"a", b"b")]).export(
+        model / "snapshots" / "0123456789abcdef0123456789abcdef01234567", format="huggingface", overwrite=True
+    )
+    assert find_tokenizer("owner/model").encode("ab") == [256]
+    with pytest.raises(FileNotFoundError, match=r"owner/other: no such .*cache of the Hugging Face Hub"):
+        find_tokenizer("owner/other")

@@ -176,7 +176,7 @@ def _lengths_table(manifest: Manifest, lengths: NDArray[np.int64]) -> Table:
         return Table("Document lengths", [], [])
     values = np.percentile(lengths, list(PERCENTILES.values()), method="nearest")
     row = ["tokens", *(f"{value:,}" for value in values.tolist()), f"{lengths.mean():,.1f}"]
-    columns = [Column(name) for name in ("", *PERCENTILES, "mean")]
+    columns = [Column(name) for name in ("length in", *PERCENTILES, "mean")]
     return Table("Document lengths", columns, [cells(row)])
 
 

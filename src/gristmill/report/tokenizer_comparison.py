@@ -61,7 +61,7 @@ def comparison_document(measured: Sequence[Measured], *, allowed_special: Specia
     sections: list[Section] = [
         Table(
             "Figures",
-            [Column(""), *_heads(names)],
+            [Column("measure"), *_heads(names)],
             [_row(measure, measured) for measure in MEASURES],
             "★ marks the best value of a row. A larger vocabulary gives more bytes per token, and a larger model. "
             "Compare tokenizers of equal size, or read the curves at the size of the smallest.",
