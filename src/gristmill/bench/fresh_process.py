@@ -144,7 +144,7 @@ def _signal_name(number: int) -> str:
 def one_line(text: str) -> str:
     """Return `text` as one short line that fits a cell of a Markdown table.
 
-    >>> one_line("a |\\n b")
+    >>> one_line("a |   b")
     'a / b'
     """
     joined = " ".join(text.split()).replace("|", "/")
