@@ -137,7 +137,7 @@ def _tail(errors: IO[bytes]) -> str:
 
 
 def _signal_name(number: int) -> str:
-    name = signal.Signals(number).name if number in iter(signal.Signals) else f"signal {number}"
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     return f"{name}, possibly because memory ran out" if name == "SIGKILL" else name
 
 
