@@ -49,6 +49,7 @@ GROUPS = {
     },
     "other": {
         "view": "show tokenizers, shards and runs on local web pages",
+        "bench": "measure this machine, beside other installed libraries",
         "sample-corpus": "write a sample corpus of children's stories",
         "completion": "print a shell completion script for bash, zsh or fish",
     },
