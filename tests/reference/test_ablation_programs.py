@@ -1,4 +1,4 @@
-"""The programs of `gristmill.reference.ablation` learn the merges of the plain reference, whatever the file contains."""
+"""The programs of `gristmill.reference.ablation` learn the merges of the plain reference, for any file."""
 
 import random
 from pathlib import Path
@@ -18,7 +18,7 @@ FILES = {
     "empty": b"",
     "one byte": b"a",
     "only special tokens": SPECIAL.encode() * 5,
-    "special tokens in a row, at both ends and cut short": f"{SPECIAL}{SPECIAL}ab ab{SPECIAL[:-1]} ab{SPECIAL}".encode(),
+    "special tokens in a row, at both ends, cut short": f"{SPECIAL}{SPECIAL}ab ab{SPECIAL[:-1]} ab{SPECIAL}".encode(),
     "invalid UTF-8, also before a special token": b"\xff\xffab\xe2\x82"
     + SPECIAL.encode()
     + b"\xe2\x82ab \xc3(ab\xed\xa0\x80",

@@ -1,7 +1,7 @@
 """Byte-level BPE in plain Python: the algorithm as short, readable code, and the oracle of the tests.
 
     pipeline.py     the whole algorithm, from text to ids and back; read this first
-    ablation/       seven programs that train BPE, each with one more optimisation, for `gristmill bench ablation`
+    ablation/       seven programs that train BPE, each with one more optimization, for `gristmill bench ablation`
 
 The functions of `pipeline.py` are imported from here: `gristmill.reference.train`, `gristmill.reference.encode`, ….
 """

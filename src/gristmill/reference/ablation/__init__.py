@@ -1,4 +1,4 @@
-"""Seven programs that train BPE on a file, each with one more optimisation: what is each one worth?
+"""Seven programs that train BPE on a file, each with one more optimization.
 
 Read them in this order. Each docstring says what the program does, what it costs and why the next one is better.
 

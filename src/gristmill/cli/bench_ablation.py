@@ -1,0 +1,153 @@
+"""gristmill bench ablation: what each optimization of BPE training is worth."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import tyro
+
+from gristmill.cli.examples import Examples
+from gristmill.cli.options import Flag
+from gristmill.cli.values import UsageError, one_of, several, whole_number
+
+if TYPE_CHECKING:
+    from gristmill.bench.ablation.suites import Case
+
+DEFAULT_CORPUS = "sample:21MB"
+DEFAULT_VOCAB_SIZE = 4_096
+DEFAULT_TIME_LIMIT = 60.0
+QUICK_CORPUS, QUICK_VOCAB_SIZE, QUICK_TIME_LIMIT = "sample:1MB", 500, 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ablation:
+    """Measure what each optimization of BPE training is worth, as a table and a bar chart.
+
+    Seven plain Python programs, each with one more optimization, then the native core with 1, 2, … threads and the GPU.
+    Each row is a fresh process. Its merges are compared with those of the native core before its time is shown. The
+    time of long rows is extrapolated from the first merges and marked with ~.
+
+    Rows: (a) naive, (b) a process pool for every merge, (c) one pool, (d) batches of words, (e) rare words dropped,
+    (f) incremental counts with an inverted index, (g) parallel pretokenization, (h) native core, (i) GPU.
+    """
+
+    ACTION: ClassVar[tuple[str, ...]] = ("ablation",)
+    EXAMPLES: ClassVar[Examples] = (
+        ("Measure all rows on the sample corpus.", "gristmill bench ablation"),
+        ("Measure some rows on a file.", "gristmill bench ablation --corpus corpus.txt --vocab-size 8k --rows a,f,g,h"),
+        ("Run the tables of the original guides.", "gristmill bench ablation --suite guides --time-limit 120"),
+        ("Check in a few seconds that it works.", "gristmill bench ablation --quick"),
+    )
+
+    action: Annotated[str, tyro.conf.Positional, one_of(["ablation"]), tyro.conf.arg(name="ACTION")]
+    """ablation: measure what each optimization is worth."""
+
+    corpus: Annotated[
+        tuple[str, ...] | None,
+        several("FILE|NAME …"),
+        tyro.conf.arg(help_behavior_hint=f"(default: {DEFAULT_CORPUS})"),
+    ] = None
+    """Text file, or the name of a corpus such as sample:21MB. With --suite, one per table."""
+
+    vocab_size: Annotated[
+        int | None,
+        whole_number("--vocab-size"),
+        tyro.conf.arg(help_behavior_hint=f"(default: {DEFAULT_VOCAB_SIZE})"),
+    ] = None
+    """Size of the vocabulary: 256 bytes, <|endoftext|> and the merges. Forms such as 32k are accepted."""
+
+    rows: Annotated[str, tyro.conf.arg(metavar="LETTERS", help_behavior_hint="(default: all)")] = "a,b,c,d,e,f,g,h,i"
+    """Rows to measure, such as a,f,h. Speed-ups need row a."""
+
+    threads: Annotated[
+        str | None, tyro.conf.arg(metavar="N,…", help_behavior_hint="(default: 1, 2, 4, … up to all cores)")
+    ] = None
+    """Numbers of threads of the native core, such as 1,2,8. Process pools have as many processes as the largest."""
+
+    time_limit: Annotated[
+        float | None,
+        tyro.conf.arg(metavar="SECONDS", help_behavior_hint=f"(default: {DEFAULT_TIME_LIMIT:g})"),
+    ] = None
+    """Time for the merges of a row, in seconds. The time of merges that were not learned is extrapolated."""
+
+    suite: Annotated[str | None, one_of(["guides"]), tyro.conf.arg(help_behavior_hint="")] = None
+    """Run several tables. guides: 21 MB at 4,096, 100 MB at 32,000 and a large file, beside the published figures."""
+
+    output: Annotated[
+        Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER", help_behavior_hint="(default: bench-results)")
+    ] = Path("bench-results")
+    """Folder for the results: a Markdown table, a chart (SVG) and all numbers (JSON) per corpus."""
+
+    quick: Flag = False
+    """Use 1 MB of text, a vocabulary of 500 and 2 s per row: a check that everything works, not a measurement."""
+
+    def run(self) -> int:
+        from gristmill.bench.ablation.contest import run_ablation
+        from gristmill.bench.ablation.page import notes_of, table_of, write_page
+        from gristmill.bench.ablation.rows import parse_letters
+        from gristmill.bench.corpora import resolve
+        from gristmill.bench.tables import prepare_folder
+
+        letters, threads = parse_letters(self.rows), parse_threads(self.threads)
+        cases = self._cases()
+        time_limit = self.time_limit or (QUICK_TIME_LIMIT if self.quick else DEFAULT_TIME_LIMIT)
+        prepare_folder(self.output)
+        is_right = True
+        for case in cases:
+            ablation = run_ablation(
+                resolve(case.corpus),
+                vocab_size=case.vocab_size,
+                letters=letters,
+                threads=threads,
+                time_limit=time_limit,
+                report=lambda line: print(line, file=sys.stderr, flush=True),
+            )
+            page = write_page(ablation, self.output, case=case)
+            print(
+                "\n".join(
+                    [table_of(ablation), "", *(f"* {note}" for note in notes_of(ablation)), "", f"saved to {page}"]
+                )
+            )
+            sys.stdout.flush()
+            is_right = is_right and ablation.is_core_right
+            if ablation.interruption is not None:
+                raise ablation.interruption
+        return 0 if is_right else 1
+
+    def _cases(self) -> list[Case]:
+        from gristmill.bench.ablation.suites import Case, cases_of
+
+        if self.time_limit is not None and not 0 < self.time_limit < float("inf"):
+            raise UsageError(f"--time-limit {self.time_limit:g} is not a positive number of seconds.")
+        corpora = self.corpus or ()
+        if self.suite is not None:
+            if self.vocab_size is not None or self.quick:
+                what = "--quick" if self.quick else "--vocab-size"
+                raise UsageError(f"--suite sets the corpora and vocabulary sizes; do not pass {what} with it.")
+            return cases_of(self.suite, corpora)
+        default_corpus, default_size = DEFAULT_CORPUS, DEFAULT_VOCAB_SIZE
+        if self.quick:
+            default_corpus, default_size = QUICK_CORPUS, QUICK_VOCAB_SIZE
+        vocab_size = default_size if self.vocab_size is None else self.vocab_size
+        return [Case("", corpus, vocab_size) for corpus in corpora or (default_corpus,)]
+
+
+def parse_threads(text: str | None) -> list[int]:
+    """Return the numbers of an option such as "1,2,8" in ascending order; 1, 2, 4, … and all cores for None.
+
+    >>> parse_threads("4,1")
+    [1, 4]
+    """
+    from gristmill.arguments import check_num_threads
+    from gristmill.bench.machine import num_cores
+
+    if text is None:
+        cores = num_cores()
+        return sorted({cores, *(1 << i for i in range(cores.bit_length()) if 1 << i <= cores)})
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(part.isascii() and part.isdigit() for part in parts):
+        raise UsageError(f"--threads {text!r} is not a list of numbers. Pass numbers such as 1,2,8.")
+    return sorted({check_num_threads(int(part)) for part in parts})
