@@ -31,7 +31,7 @@ def notes_of(ablation: Ablation) -> list[str]:
     notes = ["Speed-up is the total time of (a) divided by the total time of the row."]
     if ablation.num_merges < ablation.num_wanted:
         notes.append(
-            f"The corpus has {ablation.num_merges:,} merges; the vocabulary asks for {ablation.num_wanted:,}. After them "
+            f"The corpus has {ablation.num_merges:,} merges; the vocabulary asks for {ablation.num_wanted:,}. Then "
             "no pair is left."
         )
     measured = [(result.row, result.measured) for result in ablation.results if result.measured is not None]
