@@ -1,19 +1,21 @@
-"""The tables of `bench_encode.py`: which systems have the right ids, and their speed."""
+"""The page of `gristmill bench encode`: the speed of every system, and the speed-up of gristmill with workers."""
 
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
 
+from gristmill.bench.adapters import Adapter
+from gristmill.bench.charts import Bar, bar_chart
+from gristmill.bench.contest import LEAST_CPU_PER_WALL, Entry, Mark, fewer_runs, marks_of, noisy, notes_of
 from gristmill.bench.corpora import Corpus
-from gristmill.bench.encoders.contest import LEAST_CPU_PER_WALL, OURS, REFERENCE, Entry
-from gristmill.bench.machine import describe_run, version
-from gristmill.bench.tables import markdown_table, middle_and_spread, write_result
+from gristmill.bench.machine import describe_run
+from gristmill.bench.pages import Page, chart_caption, plural
+from gristmill.bench.published import encoding_table
+from gristmill.bench.tables import markdown_table, middle_and_spread
 
-GIGATOKEN = "gigatoken"
 PASSES = ("cold", "warm")
-DIFFERENT_IDS = "different ids"
 
 
 @dataclass(frozen=True)
@@ -22,16 +24,20 @@ class Setting:
 
     corpus: Corpus
     vocabulary: str
+    vocab_size: int
     num_threads: int
-    num_rounds: int
     to_disk: bool
+    source: str  # of the expected ids
 
     @property
     def title(self) -> str:
         """For the head of the page."""
-        threads = f"{self.num_threads} thread{'s' if self.num_threads > 1 else ''}"
         end = ", to a uint16 file on disk" if self.to_disk else ""
-        return f"Encoding: {self.corpus.name} ({self.corpus.megabytes:.1f} MB), {self.vocabulary}, {threads}{end}"
+        vocabulary = f"{self.vocabulary} {self.vocab_size:,}" if self.vocabulary == "trained" else self.vocabulary
+        return (
+            f"Encoding: {self.corpus.name} ({self.corpus.megabytes:.1f} MB), {vocabulary}, "
+            f"{plural(self.num_threads, 'thread')}{end}"
+        )
 
     @property
     def file_name(self) -> str:
@@ -40,46 +46,45 @@ class Setting:
         return f"{start}_{self.corpus.name}_{self.vocabulary}_{self.num_threads}t"
 
 
-def judge(entries: Sequence[Entry], expected: str | None) -> None:
-    """Mark every entry whose ids differ from tiktoken's (or gristmill's, if tiktoken is missing) as a problem."""
-    measured = [entry for entry in entries if entry.problem is None and entry.runs]
-    if expected is None:
-        ours = [entry for entry in measured if entry.system == OURS] or measured
-        expected = next((digest for entry in ours for digest in entry.digests), None)
-    for entry in measured:
-        if len(entry.digests) > 1:
-            entry.problem = "ids change from run to run"
-        elif expected not in entry.digests:
-            entry.problem = DIFFERENT_IDS
-
-
-def report(entries: Sequence[Entry], setting: Setting, missing: Sequence[str], *, folder: Path | None) -> None:
-    """Print the tables, and write them if there is a folder."""
-    right = [entry for entry in entries if entry.problem is None and entry.runs]
-    body = "\n\n".join(
-        part
-        for part in [
-            markdown_table(HEADER, [_row(entry, setting) for entry in right]) if right else "",
-            _ratio_table(right),
-            *_notes(entries, right, setting, missing),
-        ]
-        if part
-    )
-    print(f"{setting.title}\n\n{body}\n")
-    if folder is None:
-        return
+def make_page(
+    entries: Sequence[Entry], workers: Sequence[Entry], adapters: Sequence[Adapter], setting: Setting
+) -> Page:
+    """Return the page of one number of threads; the table of workers is left out if `workers` is empty."""
+    right = [entry for entry in entries if entry.is_measured]
+    threads = {adapter.system: adapter.facts.get("THREADS") for adapter in adapters}
+    parts = [
+        markdown_table(HEADER, [_row(entry, entries, setting) for entry in entries]),
+        _ratio_table(right),
+        *notes_of(entries, MARKS),
+        "CPU/wall: cold / warm. load s: until the tokenizer has encoded an empty text; part of no other column. "
+        "peak MB: memory of the cold pass besides text and tokenizer, including the result. "
+        "kept MB: memory still in use after the last pass without its result, mostly caches.",
+        f"Ids compared with those of {setting.source}.",
+        "How the number of threads is set:\n"
+        + "\n".join(f"* {system}: {threads[system]}." for system in dict.fromkeys(entry.system for entry in right))
+        if right
+        else "",
+        _caches(right),
+        *_worker_parts(workers),
+    ]
     corpus = setting.corpus
-    distributions = dict.fromkeys(entry.encoder.DISTRIBUTION for entry in entries)
-    about = {"corpus": corpus.what, "vocabulary": setting.vocabulary} | describe_run(distributions)
+    about = {"corpus": corpus.what, "vocabulary": f"{setting.vocabulary}, {setting.vocab_size:,} ids"}
+    about |= describe_run(adapter.distribution for adapter in adapters)
     data = {
         "corpus_name": corpus.name,
         "num_bytes": corpus.num_bytes,
         "vocabulary": setting.vocabulary,
         "num_threads": setting.num_threads,
-        "entries": [_as_data(entry) for entry in entries],
+        "entries": [entry.as_data() for entry in entries],
+        "workers": [entry.as_data() for entry in workers],
     }
-    page = write_result(setting.file_name, title=setting.title, about=about, body=body, data=data, folder=folder)
-    print(f"written: {page.name} and {page.with_suffix('.json').name}", file=sys.stderr)
+    chart = bar_chart(
+        f"{setting.title}: MB/s",
+        [_bar(entry, corpus.megabytes) for entry in entries],
+        series=["first pass (cold)", "further passes (warm)"],
+        caption=chart_caption(about),
+    )
+    return Page(setting.file_name, setting.title, about, parts, data, chart)
 
 
 HEADER = [
@@ -93,133 +98,136 @@ HEADER = [
     "load s",
     "peak MB",
     "kept MB",
+    "ids",
 ]
 
 
-def _row(entry: Entry, setting: Setting) -> list[str]:
-    marks = "".join(mark for mark, applies, _ in MARKS if applies(entry, setting))
+def _row(entry: Entry, entries: Sequence[Entry], setting: Setting) -> list[str]:
+    if not entry.is_measured:
+        return [entry.name, str(len(entry.runs)), *["–"] * (len(HEADER) - 3), entry.outcome]
     speeds: list[str] = []
     for passes in PASSES:
-        speeds += middle_and_spread(speeds_of(entry, passes, setting.corpus.megabytes), digits=1)
+        each = speeds_of(entry, passes, setting.corpus.megabytes)
+        speeds += middle_and_spread(each, digits=1) if each else ("–", "–")
+    facts = [run.facts for run in entry.runs]
     return [
-        f"{entry.system}, {entry.api}{marks}",
+        f"{entry.name}{marks_of(entry, entries, MARKS)}",
         str(len(entry.runs)),
         *speeds,
-        " / ".join(f"{entry.cpu_per_wall(passes):.2f}" for passes in PASSES),
-        f"{median(run.facts['loading_seconds'] for run in entry.runs):.2f}",
-        f"{median(run.facts['peak_bytes'] for run in entry.runs) / 1e6:.0f}",
-        f"{median(run.facts['kept_bytes'] for run in entry.runs) / 1e6:.0f}",
+        " / ".join(f"{_cpu_per_wall(entry, passes):.2f}" for passes in PASSES if seconds_of(entry, passes)),
+        f"{median(each['loading_seconds'] for each in facts):.2f}",
+        f"{median(each['peak_bytes'] for each in facts) / 1e6:.0f}",
+        f"{median(each['kept_bytes'] for each in facts) / 1e6:.0f}",
+        f"{facts[0]['num_ids']:,} equal",
     ]
+
+
+def _bar(entry: Entry, megabytes: float) -> Bar:
+    if not entry.is_measured:
+        return Bar(entry.name, [None, None], [entry.outcome, ""], entry.is_ours)
+    speeds = [speeds_of(entry, passes, megabytes) for passes in PASSES]
+    return Bar(
+        entry.name,
+        [median(each) if each else None for each in speeds],
+        [f"{median(each):.0f} MB/s" if each else "not measured" for each in speeds],
+        entry.is_ours,
+        [(min(each), max(each)) if each else None for each in speeds],
+    )
+
+
+def _passes(entry: Entry, passes: str) -> list[list[dict[str, float]]]:
+    """Return the passes of each run; a run without warm passes has none."""
+    found = [run.facts[passes] for run in entry.runs]
+    return [each if isinstance(each, list) else [each] for each in found if each]
+
+
+def seconds_of(entry: Entry, passes: str) -> list[float]:
+    """Return the cold pass of each run, or the median of its warm passes."""
+    return [median(one["seconds"] for one in each) for each in _passes(entry, passes)]
 
 
 def speeds_of(entry: Entry, passes: str, megabytes: float) -> list[float]:
     """Return MB/s of each run."""
-    return [megabytes / seconds for seconds in entry.seconds(passes)]
+    return [megabytes / seconds for seconds in seconds_of(entry, passes)]
+
+
+def _cpu_per_wall(entry: Entry, passes: str) -> float:
+    """Return the number of CPUs that were busy, the median over the runs."""
+    return median(
+        sum(one["cpu_seconds"] for one in each) / sum(one["seconds"] for one in each) for each in _passes(entry, passes)
+    )
 
 
 def _ratio_table(right: Sequence[Entry]) -> str:
-    """Compare each gristmill API with the fastest of gigatoken and of all systems, separately for cold and warm."""
-    rivals = [entry for entry in right if entry.system != OURS]
+    """Compare each API of gristmill with the fastest API of each other system, separately for cold and warm."""
     rows = []
-    for ours in (entry for entry in right if entry.system == OURS):
+    for ours in (entry for entry in right if entry.is_ours):
         for passes in PASSES:
-            theirs = fastest([entry for entry in rivals if entry.system == GIGATOKEN], passes)
-            best = fastest(rivals, passes)
-            rows.append(
-                [
-                    ours.api,
-                    passes,
-                    theirs.api if theirs else "–",
-                    *_ratio_and_spread(ours, theirs, passes),
-                    f"{best.system} {best.api}" if best else "–",
-                    _ratio_and_spread(ours, best, passes)[0],
-                ]
-            )
-    return markdown_table(RATIO_HEADER, rows) if rows and rivals else ""
+            rivals: dict[str, list[Entry]] = {}
+            for entry in right:
+                if not entry.is_ours and seconds_of(entry, passes):
+                    rivals.setdefault(entry.system, []).append(entry)
+            best = [min(each, key=lambda entry: median(seconds_of(entry, passes))) for each in rivals.values()]  # noqa: B023
+            for rival in sorted(best, key=lambda entry: median(seconds_of(entry, passes))):  # noqa: B023
+                if seconds_of(ours, passes):
+                    rows.append([ours.form, passes, rival.name, *_ratio_and_spread(ours, rival, passes)])
+    return markdown_table(["ours", "passes", "fastest API of a rival", "ratio", "round by round"], rows) if rows else ""
 
 
-RATIO_HEADER = ["ours", "passes", "fastest of gigatoken", "ratio", "round by round", "fastest rival", "ratio "]
+def _ratio_and_spread(ours: Entry, rival: Entry, passes: str) -> tuple[str, str]:
+    own, theirs = (seconds_of(entry, passes) for entry in (ours, rival))
+    by_round = [b / a for a, b in zip(own, theirs, strict=False)]  # a slow system has fewer rounds
+    return f"{median(theirs) / median(own):.2f}x", f"{min(by_round):.2f}–{max(by_round):.2f}"
 
 
-def fastest(entries: Sequence[Entry], passes: str) -> Entry | None:
-    """Return the entry with the best median, or None if there are no entries."""
-    return max(entries, key=lambda entry: median(speeds_of(entry, passes, 1.0)), default=None)
+def _few_cpus(entry: Entry, _entries: Sequence[Entry]) -> bool:
+    return entry.num_threads > 1 and _cpu_per_wall(entry, "cold") <= LEAST_CPU_PER_WALL
 
 
-def _ratio_and_spread(ours: Entry, rival: Entry | None, passes: str) -> tuple[str, str]:
-    if rival is None:
-        return "–", "–"
-    own, theirs = (speeds_of(entry, passes, 1.0) for entry in (ours, rival))
-    ratio = median(own) / median(theirs)
-    by_round = [a / b for a, b in zip(own, theirs, strict=False)]  # a slow system has fewer rounds
-    return f"{ratio:.2f}x", f"{min(by_round):.2f}–{max(by_round):.2f}"
+def _many_cpus(entry: Entry, _entries: Sequence[Entry]) -> bool:
+    return entry.num_threads == 1 and _cpu_per_wall(entry, "cold") > LEAST_CPU_PER_WALL
 
 
-def _few_cpus(entry: Entry, setting: Setting) -> bool:
-    return setting.num_threads > 1 and min(map(entry.cpu_per_wall, PASSES)) <= LEAST_CPU_PER_WALL
-
-
-def _many_cpus(entry: Entry, setting: Setting) -> bool:
-    return setting.num_threads == 1 and max(map(entry.cpu_per_wall, PASSES)) > LEAST_CPU_PER_WALL
-
-
-def _noisy(entry: Entry, _setting: Setting) -> bool:
-    return not all(run.quiet for run in entry.runs)
-
-
-Mark = tuple[str, Callable[[Entry, Setting], bool], str]
 MARKS: tuple[Mark, ...] = (
-    ("†", _few_cpus, "CPU/wall at most 1.3: not a figure for several threads, or the system has little parallel work"),
+    ("†", _few_cpus, "CPU/wall at most 1.3: the system has little parallel work, or its threads had to wait"),
     ("*", _many_cpus, "CPU/wall over 1.3 although one thread was requested"),
-    ("‡", _noisy, "some runs shared the machine with other processes (repeats were used up)"),
-    ("§", lambda entry, setting: len(entry.runs) < setting.num_rounds, "fewer runs, because it is slow"),
+    ("‡", noisy, "some runs shared the machine with other processes"),
+    ("§", fewer_runs, "fewer runs, because it is slow or the run was interrupted"),
 )
-
-
-def _notes(entries: Sequence[Entry], right: Sequence[Entry], setting: Setting, missing: Sequence[str]) -> list[str]:
-    marks = [f"{mark} {what}." for mark, applies, what in MARKS if any(applies(entry, setting) for entry in right)]
-    problems: dict[tuple[str, str], list[str]] = {}
-    for entry in entries:
-        if entry.problem:
-            problems.setdefault((entry.system, entry.problem), []).append(entry.api)
-    without = [f"* {system} ({'; '.join(apis)}): {problem}." for (system, problem), apis in problems.items()]
-    threads = {entry.system: f"* {entry.system}: {entry.encoder.THREADS}." for entry in right}
-    return [
-        *marks,
-        "CPU/wall: cold / warm. load s: until the tokenizer has encoded an empty text; part of no other column. "
-        "peak MB: memory of the cold pass besides text and tokenizer, including the result. "
-        "kept MB: memory still in use after the last pass without its result, mostly caches.",
-        "No figure:\n" + "\n".join(without) if without else "",
-        f"Not installed, skipped: {', '.join(missing)}." if missing else "",
-        _compared(right),
-        "How the number of threads is set:\n" + "\n".join(threads.values()),
-        _caches(right),
-    ]
-
-
-def _compared(right: Sequence[Entry]) -> str:
-    systems = list(dict.fromkeys(entry.system for entry in right))
-    if not systems:
-        return ""
-    num_ids = right[0].runs[0].facts["num_ids"]
-    reference = f"{REFERENCE} {version(REFERENCE)}" if version(REFERENCE) != "-" else OURS
-    return f"Ids compared with those of {reference} and equal ({num_ids:,} ids): {', '.join(systems)}."
 
 
 def _caches(right: Sequence[Entry]) -> str:
     """List the cache statistics of the tokenizers after the last pass."""
-    found = {entry.api: entry.runs[0].facts["cache"] for entry in right if entry.runs[0].facts["cache"]}
+    found = {entry.name: entry.runs[0].facts["cache"] for entry in right if entry.runs[0].facts["cache"]}
     lines = [
-        f"* {api}: {', '.join(f'{key} {value:,}' for key, value in facts.items())}" for api, facts in found.items()
+        f"* {name}: {', '.join(f'{key} {value:,}' for key, value in facts.items())}" for name, facts in found.items()
     ]
     return "Caches after the last pass:\n" + "\n".join(lines) if lines else ""
 
 
-def _as_data(entry: Entry) -> dict[str, object]:
-    return {
-        "system": entry.system,
-        "api": entry.api,
-        "problem": entry.problem,
-        "runs": [asdict(run) for run in entry.runs],
-        "disturbed_and_repeated": [asdict(run) for run in entry.repeated],
-    }
+def _worker_parts(workers: Sequence[Entry]) -> list[str]:
+    """Return the table of gristmill's speed-up, and the published figures in the same shape."""
+    measured = [entry for entry in workers if entry.is_measured]
+    if not workers:
+        return []
+    base = next((median(entry.seconds) for entry in measured if entry.num_threads == 1), None)
+    rows = [_worker_row(entry, base) for entry in workers]
+    return [
+        "gristmill, `encode_file` from path to ids, by number of workers (threads):\n\n"
+        + markdown_table(["workers", "tokens", "s", "k tokens/s", "speed-up", "CPU/wall"], rows),
+        "Published figures, from other machines:\n\n" + encoding_table(),
+    ]
+
+
+def _worker_row(entry: Entry, base: float | None) -> list[str]:
+    if not entry.is_measured:
+        return [str(entry.num_threads), "–", "–", "–", "–", entry.outcome]
+    seconds, num_ids = median(entry.seconds), entry.runs[0].facts["num_ids"]
+    return [
+        str(entry.num_threads),
+        f"{num_ids / 1e6:,.1f}M",
+        f"{seconds:.3f}",
+        f"{num_ids / seconds / 1e3:,.0f}",
+        "–" if base is None else f"{base / seconds:.2f}x",
+        f"{entry.cpu_per_wall:.2f}",
+    ]

@@ -56,6 +56,7 @@ def write_result(
     data: Mapping[str, object],
     folder: Path,
     chart: str | None = None,
+    more_charts: Mapping[str, str] | None = None,
 ) -> Path:
     """Write NAME.md for reading, NAME.json with every single run and, with a chart, NAME.svg.
 
@@ -69,6 +70,7 @@ def write_result(
         data: Contents of the JSON file besides `title` and `about`.
         folder: Folder to write to; created if it does not exist.
         chart: Text of the SVG file, from `gristmill.bench.charts`; the page shows it below the table.
+        more_charts: Further SVG files, by the end of their names: `{"sizes": …}` becomes NAME_sizes.svg.
 
     Returns:
         The path of NAME.md.
@@ -78,14 +80,15 @@ def write_result(
     """
     folder.mkdir(parents=True, exist_ok=True)
     facts = "\n".join(f"* {key}: {value}" for key, value in about.items())
-    picture = f"\n![{title}]({name}.svg)\n" if chart is not None else ""
+    charts = {} if chart is None else {".svg": chart}
+    charts |= {f"_{end}.svg": text for end, text in (more_charts or {}).items()}
+    pictures = "".join(f"\n![{title}]({name}{end})\n" for end in charts)
     content = {"title": title, "about": dict(about), **data}
     texts = {
         ".json": json.dumps(content, indent=1, ensure_ascii=False) + "\n",
-        ".md": f"# {title}\n\n{facts}\n\n{body}\n{picture}",
+        ".md": f"# {title}\n\n{facts}\n\n{body}\n{pictures}",
+        **charts,
     }
-    if chart is not None:
-        texts[".svg"] = chart
     for suffix, text in texts.items():
         with publish(folder / f"{name}{suffix}") as file:
             file.write(text.encode())

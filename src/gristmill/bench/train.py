@@ -1,234 +1,216 @@
 """Train a byte-level BPE tokenizer with gristmill and other systems on the same file; compare time and memory.
 
 Every run is a fresh process; time is measured inside it, without imports. The systems run in alternation, round by
-round. Before any time is shown, the merges are compared: gristmill's (tie_break="huggingface") must equal those of
-`tokenizers`, and those of every other system must equal gristmill's on the same texts with the same tie-break rule.
-Tables are written to benchmarks/results/ as Markdown and, with every single run, as JSON.
-
-    python benchmarks/bench_train.py                                 English, 32,000 entries, two threads
-    python benchmarks/bench_train.py --corpus code --vocab-size 10000 --systems gristmill,gigabpe
-    python benchmarks/bench_train.py --quick                         a smoke test of a few seconds that writes nothing
+round. The merges are compared before a time counts: gristmill's (tie_break="huggingface") must equal those of
+`tokenizers`, and those of every other system must equal gristmill's on the same texts with the same tie-break rule. A
+system with other merges is a row without a time.
 
 A result for several threads counts only if they really ran: CPU time / wall time > 1.3. A disturbed run (gristmill
-below 1.3, or other processes used more than a tenth of a CPU) is repeated, up to --extra times per system (a slow one
-once).
+below 1.3, or other processes used more than a tenth of a CPU) is repeated, up to five times per system.
 """
 
-import argparse
-import importlib
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
-from types import ModuleType
 
-import corpora
-import reference_digests
-from gristmill.bench.fresh_process import Sample, measure
+from gristmill.bench import reference_digests
+from gristmill.bench.adapters import Adapter, find_adapters
+from gristmill.bench.charts import Bar, bar_chart
+from gristmill.bench.contest import LEAST_CPU_PER_WALL, MARKS, OURS, Entry, Rounds, marks_of, notes_of, run_rounds
+from gristmill.bench.corpora import Corpus
+from gristmill.bench.fresh_process import ChildFailed, Sample, measure
 from gristmill.bench.machine import describe_run, version
+from gristmill.bench.pages import Page, chart_caption, plural, publish_page
+from gristmill.bench.published import training_table
 from gristmill.bench.rivals import SYSTEMS, Follows, TrainJob
-from gristmill.bench.tables import RESULTS, markdown_table, middle_and_spread, write_result
+from gristmill.bench.tables import markdown_table, middle_and_spread
+from gristmill.errors import OptionError
 
-OURS = "gristmill"
+__all__ = ["SYSTEMS", "bench_train"]
+
+PACKAGE = "gristmill.bench.rivals"
 REFERENCE = "tokenizers"
-LEAST_CPU_PER_WALL = 1.3
+OTHER_MERGES = "other merges"
+NUM_SPECIAL = 257  # 256 bytes and <|endoftext|>
 
 
-@dataclass
-class Entry:
-    """One system, its module and its runs; disturbed runs that were repeated are kept separately."""
+@dataclass(frozen=True)
+class Comparison:
+    """The digest of gristmill's merges for every rule, and whether `tokenizers` agrees with the first."""
 
-    name: str
-    module: ModuleType
-    runs: list[Sample] = field(default_factory=list)
-    repeated: list[Sample] = field(default_factory=list)
-
-    @property
-    def follows(self) -> Follows:
-        follows: Follows = self.module.FOLLOWS
-        return follows
-
-    @property
-    def seconds(self) -> float:
-        return median(run.seconds for run in self.runs)
-
-    @property
-    def cpu_per_wall(self) -> float:
-        return median(run.cpu_per_wall for run in self.runs)
+    digests: dict[Follows, str]
+    problem: str | None  # of gristmill
+    remark: str
 
 
-def main() -> int:
-    """Measure, compare, show, write."""
-    options = _options()
-    corpus = corpora.resolve(options.corpus)
-    num_merges = options.vocab_size - 257
-    job = TrainJob(str(corpus.path), num_merges, options.threads, corpus.distinct_byte_values())
-    entries, missing = _find_systems(options.systems)
-    _run_rounds(entries, job, options)
-    equal, different = _compare_merges(entries, job, corpus)
-    if different:
-        print("\n".join(["MERGES DIFFER, no time is reported:", *different]), file=sys.stderr)
-        return 1
-    _report(entries, corpus, options, [_skipped(missing), f"Merges compared and equal: {'; '.join(equal)}."])
-    return 0
+def bench_train(
+    corpus: Corpus, *, vocab_size: int, num_threads: int, rounds: Rounds, systems: Sequence[str], folder: Path
+) -> int:
+    """Measure the training of every system, print the table and write the result.
+
+    Args:
+        corpus: The text.
+        vocab_size: Number of tokens: 256 bytes, merges, and one special token.
+        num_threads: Threads of every system.
+        rounds: How often each system runs.
+        systems: Names from `SYSTEMS`, or dotted names of your own adapters.
+        folder: Folder to write to.
+
+    Returns:
+        The exit code: 0, or 1 if gristmill itself failed or learned other merges than `tokenizers`.
+
+    Raises:
+        OptionError: The corpus is too small for the vocabulary, or a system is not known.
+        KeyboardInterrupt: Ctrl-C ended the rounds; what was measured has been written.
+    """
+    job = TrainJob(str(corpus.path), vocab_size - NUM_SPECIAL, num_threads, corpus.distinct_byte_values())
+    adapters = find_adapters(systems, package=PACKAGE, known=SYSTEMS)
+    comparison = _compare(adapters, job, corpus, rounds)
+    entries = [_entry(adapter, job, comparison, rounds) for adapter in adapters]
+    interruption = run_rounds(entries, rounds, starved=_starved)
+    _judge_ours(entries, comparison)
+    page = _page(entries, adapters, corpus, vocab_size, num_threads, comparison)
+    publish_page(page, folder, is_interrupted=interruption is not None)
+    if interruption is not None:
+        raise interruption
+    return 1 if comparison.problem or any(entry.is_ours and entry.problem for entry in entries) else 0
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", default="english", help=f"{' | '.join(corpora.NAMES)} | PATH (default: english)")
-    parser.add_argument("--vocab-size", type=int, default=32_000, help="bytes, merges and one special (default: 32000)")
-    parser.add_argument("--threads", type=int, default=2, help="for every system (default: 2)")
-    parser.add_argument("--rounds", type=int, default=5, help="runs per system (default: 5)")
-    parser.add_argument("--slow-rounds", type=int, default=3, help="runs of rustbpe and tokenizers (default: 3)")
-    parser.add_argument("--extra", type=int, default=5, help="disturbed runs to repeat per system (default: 5)")
-    parser.add_argument("--systems", type=lambda text: text.split(","), default=list(SYSTEMS), help=",".join(SYSTEMS))
-    parser.add_argument(
-        "--output", type=Path, default=RESULTS, help="folder for the tables (default: the committed one)"
-    )
-    parser.add_argument("--quick", action="store_true", help="5 MB sample corpus, 2000 entries, one round, no files")
-    options = parser.parse_args()
-    if unknown := set(options.systems) - set(SYSTEMS):
-        parser.error(f"unknown system {', '.join(sorted(unknown))}. Known: {', '.join(SYSTEMS)}.")
-    if options.quick:
-        options.corpus, options.vocab_size, options.rounds, options.slow_rounds, options.extra = "quick", 2000, 1, 1, 0
-    if options.vocab_size < 258:
-        parser.error(f"--vocab-size {options.vocab_size} leaves no merge. Pass 258 or more.")
-    return options
-
-
-def _find_systems(names: Sequence[str]) -> tuple[list[Entry], list[str]]:
-    entries, missing = [], []
-    for name in names:
-        try:
-            entries.append(Entry(name, importlib.import_module(f"rivals.{name}")))
-        except ImportError as error:
-            missing.append(name)
-            print(f"skipped: {name} cannot be imported ({error})", file=sys.stderr)
-    if not entries:
-        raise SystemExit("nothing to measure: none of the systems is installed.")
-    return entries, missing
-
-
-def _run_rounds(entries: Sequence[Entry], job: TrainJob, options: argparse.Namespace) -> None:
-    for round_number in range(options.rounds):
-        for entry in entries:
-            if round_number < (options.slow_rounds if entry.module.SLOW else options.rounds):
-                _run_once(entry, job, min(options.extra, 1) if entry.module.SLOW else options.extra)
-
-
-def _run_once(entry: Entry, job: TrainJob, extra: int) -> None:
-    while True:
-        sample = measure(f"rivals.{entry.name}", asdict(job), num_threads=job.num_threads)
-        print(
-            f"{entry.name:10} {sample.seconds:8.3f} s  CPU/wall {sample.cpu_per_wall:.2f}  "
-            f"{sample.peak_rss_bytes / 1e6:6.0f} MB{'' if sample.quiet else '  (disturbed)'}",
-            file=sys.stderr,
-        )
-        if not _disturbed(entry, sample, job.num_threads) or len(entry.repeated) >= extra:
-            entry.runs.append(sample)
-            return
-        entry.repeated.append(sample)
-
-
-def _disturbed(entry: Entry, sample: Sample, num_threads: int) -> bool:
-    """Return whether a run should be repeated. Other systems may leave CPUs idle."""
-    starved = entry.name == OURS and num_threads > 1 and sample.cpu_per_wall <= LEAST_CPU_PER_WALL
-    return starved or not sample.quiet
-
-
-def _compare_merges(entries: Sequence[Entry], job: TrainJob, corpus: corpora.Corpus) -> tuple[list[str], list[str]]:
-    """Return the equal and the different comparisons, one sentence each."""
-    digests = {entry.name: {str(run.facts["digest"]) for run in entry.runs + entry.repeated} for entry in entries}
-    found = [(False, f"{name} with itself") for name, own in digests.items() if len(own) > 1]
-    reference = reference_digests.tokenizers_digest(job, corpus, digests.get(REFERENCE))
-    ours = _our_digests(entries, job)
-    for entry in entries:
-        if reference is not None and entry.follows == Follows() and entry.name != REFERENCE:
-            found.append((reference in digests[entry.name], f"{entry.name} with {REFERENCE} {version(REFERENCE)}"))
-        if entry.follows in ours and entry.name != OURS:
-            found.append((ours[entry.follows] in digests[entry.name], f"{entry.name} with {OURS} ({entry.follows})"))
-    return [what for equal, what in found if equal], [what for equal, what in found if not equal]
-
-
-def _our_digests(entries: Sequence[Entry], job: TrainJob) -> dict[Follows, str]:
-    """Return the digest of gristmill's merges for every text feed and rule of the systems; {} without gristmill."""
-    if all(entry.name != OURS for entry in entries):
-        print(f"{OURS} is not among the systems: rivals' merges are not compared with it", file=sys.stderr)
-        return {}
+def _compare(adapters: Sequence[Adapter], job: TrainJob, corpus: Corpus, rounds: Rounds) -> Comparison:
+    """Train with gristmill once per rule of the systems, and compare the first result with `tokenizers`."""
+    rules = dict.fromkeys([Follows(), *(_follows(adapter) for adapter in adapters if adapter.problem is None)])
     digests: dict[Follows, str] = {}
-    for follows in {entry.follows for entry in entries}:
+    for follows in rules:
         check = replace(job, **asdict(follows))
-        sample = measure(f"rivals.{OURS}", asdict(check), num_threads=job.num_threads)
-        digests[follows] = str(sample.facts["digest"])
-    return digests
+        try:
+            facts = measure(
+                f"{PACKAGE}.{OURS}", asdict(check), num_threads=job.num_threads, timeout_seconds=rounds.timeout_seconds
+            ).facts
+        except ChildFailed as reason:
+            return Comparison({}, str(reason), f"gristmill failed, so no merges were compared: {reason}.")
+        if facts["num_merges"] < job.num_merges:
+            raise OptionError(
+                f"{corpus.name} ({corpus.megabytes:.1f} MB) is too small for the vocabulary: it has "
+                f"{facts['num_merges']:,} merges, and {job.num_merges:,} are needed. Pass --vocab-size "
+                f"{facts['num_merges'] + NUM_SPECIAL} or less, or a larger corpus."
+            )
+        digests[follows] = facts["digest"]
+    is_timed = any(adapter.system == REFERENCE and adapter.problem is None for adapter in adapters)
+    if is_timed or version(REFERENCE) == "-":
+        return Comparison(digests, None, "")
+    try:
+        theirs = reference_digests.tokenizers_digest(job, corpus, timeout_seconds=rounds.timeout_seconds)
+    except ChildFailed as reason:
+        return Comparison(digests, None, f"The merges were not compared with {REFERENCE}: {reason}.")
+    if theirs is None:
+        limit = reference_digests.MAX_BYTES / 1e6
+        return Comparison(digests, None, f"The corpus is over {limit:,.0f} MB: not compared with {REFERENCE}.")
+    wrong = None if theirs == digests[Follows()] else f"{OTHER_MERGES} than {REFERENCE} {version(REFERENCE)}"
+    return Comparison(digests, wrong, "" if wrong else f"Merges of gristmill and {REFERENCE} compared and equal.")
 
 
-def _report(
-    entries: Sequence[Entry], corpus: corpora.Corpus, options: argparse.Namespace, remarks: Sequence[str]
-) -> None:
-    setting = f"vocabulary {options.vocab_size:,}, {options.threads} thread{'s' if options.threads > 1 else ''}"
-    title = f"Training: {corpus.name} ({corpus.megabytes:.1f} MB), {setting}"
-    table = markdown_table(HEADER, [_row(entry, entries, corpus, options) for entry in entries])
-    body = "\n\n".join([table, *_notes(entries, options), *filter(None, remarks)])
-    print(f"{title}\n\n{body}")
-    if options.quick:
-        return
-    about = {"corpus": corpus.what} | describe_run([entry.module.DISTRIBUTION for entry in entries])
-    runs = {entry.name: [asdict(run) for run in entry.runs] for entry in entries}
-    repeated = {entry.name: [asdict(run) for run in entry.repeated] for entry in entries if entry.repeated}
-    name = f"train_{corpus.name}_{options.vocab_size}_{options.threads}t"
-    data = {"num_bytes": corpus.num_bytes, "remarks": list(remarks), "runs": runs, "disturbed_and_repeated": repeated}
-    page = write_result(name, title=title, about=about, body=body, data=data, folder=options.output)
-    print(f"written: {page.name} and {page.with_suffix('.json').name}", file=sys.stderr)
+def _follows(adapter: Adapter) -> Follows:
+    return Follows(**adapter.facts["FOLLOWS"])
+
+
+def _entry(adapter: Adapter, job: TrainJob, comparison: Comparison, rounds: Rounds) -> Entry:
+    run = partial(_run, adapter, job, comparison, rounds)
+    entry = Entry(adapter.system, "", job.num_threads, run, slow=bool(adapter.facts.get("SLOW")))
+    entry.problem = adapter.problem
+    return entry
+
+
+def _run(adapter: Adapter, job: TrainJob, comparison: Comparison, rounds: Rounds) -> Sample:
+    """Return one run whose merges are those of gristmill with the same rule."""
+    sample = measure(adapter.module, asdict(job), num_threads=job.num_threads, timeout_seconds=rounds.timeout_seconds)
+    expected = comparison.digests.get(_follows(adapter))
+    if expected is not None and sample.facts.get("digest") != expected:
+        raise ChildFailed(OTHER_MERGES)
+    return sample
+
+
+def _judge_ours(entries: Sequence[Entry], comparison: Comparison) -> None:
+    """Blame gristmill where it differs from `tokenizers`, which defines the merges."""
+    problem = comparison.problem
+    for entry in entries:
+        if entry.system == REFERENCE and entry.problem == OTHER_MERGES:
+            problem = f"{OTHER_MERGES} than {REFERENCE} {version(REFERENCE)}"
+    for entry in entries:
+        if entry.is_ours and problem is not None:
+            entry.problem = problem
+
+
+def _starved(entry: Entry, sample: Sample) -> bool:
+    """Return whether a run got too few CPUs. Other systems may leave CPUs idle."""
+    return entry.is_ours and entry.num_threads > 1 and sample.cpu_per_wall <= LEAST_CPU_PER_WALL
 
 
 HEADER = ["system", "runs", "median s", "min–max", "MB/s", "time / ours", "CPU s", "CPU/wall", "peak MB", "merges"]
 
 
-def _row(entry: Entry, entries: Sequence[Entry], corpus: corpora.Corpus, options: argparse.Namespace) -> list[str]:
-    middle, spread = middle_and_spread([run.seconds for run in entry.runs], digits=3)
-    ours = next((other.seconds for other in entries if other.name == OURS), None)
-    marks = "".join(mark for mark, applies, _ in MARKS if applies(entry, options))
+def _page(
+    entries: Sequence[Entry],
+    adapters: Sequence[Adapter],
+    corpus: Corpus,
+    vocab_size: int,
+    num_threads: int,
+    comparison: Comparison,
+) -> Page:
+    ours = next((median(entry.seconds) for entry in entries if entry.is_ours and entry.is_measured), None)
+    title = (
+        f"Training: {corpus.name} ({corpus.megabytes:.1f} MB), vocabulary {vocab_size:,}, "
+        f"{plural(num_threads, 'thread')}"
+    )
+    timed = [
+        f"* {adapter.system}: {adapter.facts.get('TIMED', '–')}. Threads: {adapter.facts.get('THREADS', '–')}. "
+        f"Must equal gristmill with {_follows(adapter)}."
+        for adapter, entry in zip(adapters, entries, strict=True)
+        if entry.is_measured
+    ]
+    parts = [
+        markdown_table(HEADER, [_row(entry, entries, corpus, ours) for entry in entries]),
+        *notes_of(entries),
+        comparison.remark,
+        "In the timed region, imports excluded:\n" + "\n".join(timed) if timed else "",
+        "Published figures, from other machines:\n\n" + training_table(),
+    ]
+    about = {"corpus": corpus.what} | describe_run(adapter.distribution for adapter in adapters)
+    bars = [_bar(entry, ours) for entry in entries]
+    return Page(
+        f"train_{corpus.name}_{vocab_size}_{num_threads}t",
+        title,
+        about,
+        parts,
+        {"num_bytes": corpus.num_bytes, "entries": [entry.as_data() for entry in entries]},
+        bar_chart(f"{title}: seconds", bars, caption=chart_caption(about)),
+    )
+
+
+def _row(entry: Entry, entries: Sequence[Entry], corpus: Corpus, ours: float | None) -> list[str]:
+    if not entry.is_measured:
+        return [entry.name, str(len(entry.runs)), *["–"] * (len(HEADER) - 3), entry.outcome]
+    seconds = median(entry.seconds)
     return [
-        f"{entry.name}{marks}",
+        f"{entry.name}{marks_of(entry, entries, MARKS)}",
         str(len(entry.runs)),
-        middle,
-        spread,
-        f"{corpus.megabytes / entry.seconds:.1f}",
-        "–" if ours is None else f"{entry.seconds / ours:.2f}x",
+        *middle_and_spread(entry.seconds, digits=3),
+        f"{corpus.megabytes / seconds:.1f}",
+        "–" if ours is None else f"{seconds / ours:.2f}x",
         f"{median(run.cpu_seconds for run in entry.runs):.3f}",
         f"{entry.cpu_per_wall:.2f}",
         f"{median(run.peak_rss_bytes for run in entry.runs) / 1e6:.0f}",
-        f"{entry.runs[0].facts['num_merges']:,}",
+        f"{entry.runs[0].facts['num_merges']:,} equal",
     ]
 
 
-def _few_cpus(entry: Entry, options: argparse.Namespace) -> bool:
-    return options.threads > 1 and entry.cpu_per_wall <= LEAST_CPU_PER_WALL
-
-
-def _noisy(entry: Entry, _options: argparse.Namespace) -> bool:
-    return not all(run.quiet for run in entry.runs)
-
-
-Mark = tuple[str, Callable[[Entry, argparse.Namespace], bool], str]
-MARKS: tuple[Mark, ...] = (
-    ("†", _few_cpus, "CPU/wall at most 1.3: not a figure for several threads, or the system has little parallel work"),
-    ("‡", _noisy, "some runs shared the machine with other processes (repeats were used up)"),
-    ("§", lambda entry, options: len(entry.runs) < options.rounds, "fewer runs, because it is slow"),
-)
-
-
-def _skipped(missing: Sequence[str]) -> str:
-    return f"Not installed, skipped: {', '.join(missing)}." if missing else ""
-
-
-def _notes(entries: Sequence[Entry], options: argparse.Namespace) -> list[str]:
-    marks = [f"{mark} {what}." for mark, applies, what in MARKS if any(applies(entry, options) for entry in entries)]
-    timed = [f"* {entry.name}: {entry.module.TIMED}. Threads: {entry.module.THREADS}." for entry in entries]
-    return [*marks, "In the timed region, imports excluded:\n" + "\n".join(timed)]
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _bar(entry: Entry, ours: float | None) -> Bar:
+    if not entry.is_measured:
+        return Bar(entry.name, [None], [entry.outcome], entry.is_ours)
+    seconds = median(entry.seconds)
+    ratio = f" ({seconds / ours:.1f}x)" if ours is not None and not entry.is_ours else ""
+    spread = (min(entry.seconds), max(entry.seconds))
+    return Bar(entry.name, [seconds], [f"{seconds:.3g} s{ratio}"], entry.is_ours, [spread])

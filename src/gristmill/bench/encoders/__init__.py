@@ -1,4 +1,4 @@
-"""The systems that `bench_encode.py` and related benchmarks compare: one module each, all with the same interface.
+"""The systems that `gristmill bench encode` compares: one module each, all with the same interface.
 
 A module named after its system imports that system when it is imported and has
 
@@ -15,7 +15,8 @@ array. Each system gets the text in its preferred form (bytes, str, or documents
 prepared before the clock starts. It returns its own form (array, list), which is converted to an array after the clock
 stops.
 
-To add one: write the module, add its name to `SYSTEMS`.
+To add one: write the module, add its name to `SYSTEMS`. A module outside this package works as well: pass its dotted
+name to `gristmill bench encode --systems`.
 """
 
 import os
@@ -100,11 +101,6 @@ def documents(text: str) -> list[str]:
     """
     *closed, rest = text.split(SPECIAL)
     return [document + SPECIAL for document in closed] + ([rest] if rest else [])
-
-
-def described(error: BaseException) -> str:
-    """Return type and message of an error on one line; a panic of a Rust core has several lines."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def keep_to_cpus(num_threads: int) -> None:

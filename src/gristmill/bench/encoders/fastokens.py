@@ -18,7 +18,7 @@ SLOW = False
 def build(files: VocabularyFiles, num_threads: int) -> fastokens.Tokenizer:
     """Load the ranks if it has the pattern by name, otherwise the tokenizer.json."""
     os.environ["FASTOKENS_BPE_THREADS"] = str(num_threads)
-    if files.name == "gpt2":
+    if files.pattern == "gpt2":
         return fastokens.Tokenizer.from_file(str(files.huggingface))
     return fastokens.Tokenizer.from_tiktoken(
         str(files.tiktoken), encoding=f"{files.name}_base", special_tokens=files.special_tokens

@@ -23,7 +23,7 @@ PRETOKENIZERS = {"gpt2": "gpt2", "cl100k": "gpt4"}
 
 def build(files: VocabularyFiles, num_threads: int) -> gigatoken.Tokenizer:
     """Load the ranks."""
-    return gigatoken.Tokenizer.from_tiktoken(files.tiktoken, PRETOKENIZERS[files.name], files.special_tokens)
+    return gigatoken.Tokenizer.from_tiktoken(files.tiktoken, PRETOKENIZERS[files.pattern], files.special_tokens)
 
 
 def short(tok: gigatoken.Tokenizer) -> Callable[[str], Any]:

@@ -16,7 +16,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from gristmill.bench.encoders import Api, CannotLoad, Encoder, Ids, Takes, described, documents, vocabularies
+from gristmill.bench.adapters import describe_error
+from gristmill.bench.encoders import Api, CannotLoad, Encoder, Ids, Takes, documents
 from gristmill.bench.encoders.vocabularies import VocabularyFiles
 
 
@@ -24,10 +25,10 @@ from gristmill.bench.encoders.vocabularies import VocabularyFiles
 class EncodeJob:
     """One system, one API, one text, one vocabulary."""
 
-    system: str
+    module: str  # of the system
     api: str
     path: str
-    vocabulary: str
+    vocabulary: str  # path of the description that `vocabularies.prepare` wrote
     num_threads: int
     num_warm: int
     ids_path: str | None = None  # output file for the ids as uint16, within the timed region
@@ -51,13 +52,13 @@ def run(job: EncodeJob) -> Outcome:
     if job.memory_limit_bytes is not None:
         resource.setrlimit(resource.RLIMIT_AS, (job.memory_limit_bytes, job.memory_limit_bytes))
     try:
-        return _passes(job, cast(Encoder, importlib.import_module(f"encoders.{job.system}")))
+        return _passes(job, cast(Encoder, importlib.import_module(job.module)))
     except CannotLoad as refusal:
         return {"refused": str(refusal)}
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a Rust panic is not an Exception
-        return {"error": described(error)}
+        return {"error": describe_error(error)}
 
 
 def describe(outcome: Outcome) -> Outcome:
@@ -67,7 +68,7 @@ def describe(outcome: Outcome) -> Outcome:
 
 def _passes(job: EncodeJob, encoder: Encoder) -> Outcome:
     api = encoder.APIS[job.api]
-    files, given = vocabularies.find(job.vocabulary), _given(job.path, api.takes)
+    files, given = VocabularyFiles.load(job.vocabulary), _given(job.path, api.takes)
     (tok, _), loading = _timed(lambda: _loaded(encoder, api, files, job.num_threads))
 
     def encode() -> Any:

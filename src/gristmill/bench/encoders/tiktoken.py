@@ -18,7 +18,7 @@ def build(files: VocabularyFiles, num_threads: int) -> tiktoken.Encoding:
     """Build the encoding from the ranks and the published pattern, because `get_encoding` would download."""
     return tiktoken.Encoding(
         files.name,
-        pat_str=_pattern(files.name),
+        pat_str=_pattern(files.pattern),
         mergeable_ranks=files.ranks(),
         special_tokens=files.special_tokens,
     )

@@ -1,24 +1,30 @@
-"""The published vocabularies of the comparison, in the two formats that the systems read.
+"""The vocabularies of the comparison, in the two formats that the systems read.
 
-gpt2 is made from gpt2_vocab.json and gpt2_merges.txt, searched for in the folder named by GRISTMILL_DATA and in
-../shared/data next to the repository; cl100k from the ranks inside the package bpe-openai. The files are kept in data/
-of the repository, which git ignores. Nothing here uses gristmill: its reading of these files is part of what is tested.
+    trained   trained with gristmill on the corpus itself, with the gpt2 pattern
+    gpt2      from gpt2_vocab.json and gpt2_merges.txt in the folder named by GRISTMILL_DATA
+    cl100k    from the ranks inside the package bpe-openai
+
+The files are written without gristmill: its reading of them is part of what is compared.
 """
+
+from __future__ import annotations
 
 import base64
 import gzip
 import importlib.resources
 import json
-import os
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gristmill.bench.corpora import CACHE, ROOT
+from gristmill.bench.corpora import data_file
 from gristmill.bench.rivals import byte_of_letter
+from gristmill.errors import EarlyStopWarning, OptionError
+from gristmill.train import train_tokenizer
 
-NAMES = ("gpt2", "cl100k")
+NAMES = ("trained", "gpt2", "cl100k")
 SPECIAL = "<|endoftext|>"
 SPECIALS = {
     "gpt2": {SPECIAL: 50256},
@@ -46,9 +52,35 @@ class VocabularyFiles:
     """One vocabulary on disk."""
 
     name: str
-    tiktoken: Path  # ranks in base64, without pattern and specials
-    huggingface: Path  # tokenizer.json
+    pattern: str  # "gpt2" or "cl100k"
+    folder: Path
     special_tokens: dict[str, int]
+
+    @property
+    def tiktoken(self) -> Path:
+        """The ranks in base64, without pattern and specials."""
+        return self.folder / "vocabulary.tiktoken"
+
+    @property
+    def huggingface(self) -> Path:
+        """The tokenizer.json."""
+        return self.folder / "tokenizer.json"
+
+    @property
+    def description(self) -> Path:
+        """The file that `load` takes."""
+        return self.folder / "vocabulary.json"
+
+    @property
+    def end_of_text(self) -> int:
+        """The id of `<|endoftext|>`."""
+        return self.special_tokens[SPECIAL]
+
+    @classmethod
+    def load(cls, description: str) -> VocabularyFiles:
+        """Return the vocabulary that `prepare` wrote."""
+        about = json.loads(Path(description).read_text(encoding="utf-8"))
+        return cls(about["name"], about["pattern"], Path(description).parent, about["special_tokens"])
 
     def ranks(self) -> Ranks:
         """Return the bytes of every token with its rank, which is its id."""
@@ -56,14 +88,48 @@ class VocabularyFiles:
         return {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in lines)}
 
 
-def find(name: str) -> VocabularyFiles:
-    """Return the files of that vocabulary; writes them if necessary."""
-    files = VocabularyFiles(name, CACHE / f"{name}.tiktoken", CACHE / f"{name}.tokenizer.json", dict(SPECIALS[name]))
-    if not (files.tiktoken.exists() and files.huggingface.exists()):
+def prepare(name: str, folder: Path, *, corpus: Path | None = None, vocab_size: int = 0) -> VocabularyFiles:
+    """Write the files of a vocabulary into `folder`.
+
+    Args:
+        name: One of `NAMES`.
+        folder: Existing folder.
+        corpus: For "trained": the text to train on.
+        vocab_size: For "trained": number of tokens including `<|endoftext|>`.
+
+    Raises:
+        OptionError: The vocabulary is not available, or the corpus is too small for it.
+    """
+    if name == "trained":
+        if corpus is None:
+            raise OptionError("vocabulary 'trained' needs a corpus to train on. Pass corpus=.")
+        ranks, merges = _trained(corpus, vocab_size)
+        files = VocabularyFiles(name, "gpt2", folder, {SPECIAL: len(ranks)})
+    else:
         ranks, merges = _gpt2() if name == "gpt2" else _cl100k()
-        _write(files.tiktoken, "".join(f"{base64.b64encode(token).decode()} {rank}\n" for token, rank in ranks.items()))
-        _write(files.huggingface, json.dumps(_tokenizer_json(name, ranks, merges), ensure_ascii=False))
+        files = VocabularyFiles(name, name, folder, dict(SPECIALS[name]))
+    lines = "".join(f"{base64.b64encode(token).decode()} {rank}\n" for token, rank in ranks.items())
+    files.tiktoken.write_text(lines, encoding="utf-8")
+    files.huggingface.write_text(json.dumps(_tokenizer_json(files, ranks, merges), ensure_ascii=False), "utf-8")
+    about = {"name": name, "pattern": files.pattern, "special_tokens": files.special_tokens}
+    files.description.write_text(json.dumps(about), encoding="utf-8")
     return files
+
+
+def _trained(corpus: Path, vocab_size: int) -> tuple[Ranks, Merges]:
+    """Train with gristmill. As in tiktoken, a token is made from any pair of tokens with its bytes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EarlyStopWarning)
+        tok = train_tokenizer(
+            str(corpus), vocab_size=vocab_size, special_tokens=[SPECIAL], pattern="gpt2", progress=None
+        )
+    if tok.vocab_size < vocab_size:
+        raise OptionError(
+            f"{corpus.name} is too small for the vocabulary: it gives {tok.vocab_size:,} tokens, and {vocab_size:,} "
+            f"are needed. Pass --vocab-size {tok.vocab_size} or less, or a larger corpus."
+        )
+    ranks = {token: id for id, token in sorted(tok.vocab.items()) if token != SPECIAL.encode()}
+    return ranks, list(_recovered_merges(ranks))
 
 
 def _gpt2() -> tuple[Ranks, Merges]:
@@ -80,19 +146,23 @@ def _gpt2() -> tuple[Ranks, Merges]:
 
 
 def _data_file(name: str) -> Path:
-    folders = [Path(os.environ["GRISTMILL_DATA"])] if "GRISTMILL_DATA" in os.environ else []
-    folders.append(ROOT.parent / "shared" / "data")
-    found = next((folder / name for folder in folders if (folder / name).is_file()), None)
+    found = data_file(name)
     if found is None:
-        raise SystemExit(
+        raise OptionError(
             f"{name}: not found. The gpt2 vocabulary needs gpt2_vocab.json and gpt2_merges.txt (OpenAI's encoder.json "
-            "and vocab.bpe) in the folder named by GRISTMILL_DATA. Set it, or pass --vocabulary cl100k."
+            "and vocab.bpe) in the folder named by GRISTMILL_DATA. Set it, or pass --vocabulary trained."
         )
     return found
 
 
 def _cl100k() -> tuple[Ranks, Merges]:
-    packed = importlib.resources.files("bpe_openai.data").joinpath("cl100k_base.tiktoken.gz").read_bytes()
+    try:
+        packed = importlib.resources.files("bpe_openai.data").joinpath("cl100k_base.tiktoken.gz").read_bytes()
+    except ModuleNotFoundError:
+        raise OptionError(
+            "the cl100k vocabulary is taken from the package bpe-openai, which is not installed. Run: pip install "
+            "bpe-openai, or pass --vocabulary trained."
+        ) from None
     lines = gzip.decompress(packed).splitlines()
     ranks = {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in lines)}
     return ranks, list(_recovered_merges(ranks))
@@ -116,23 +186,24 @@ def _recovered_merges(ranks: Ranks) -> Iterable[tuple[bytes, bytes]]:
             yield parts[0], parts[1]
 
 
-def _tokenizer_json(name: str, ranks: Ranks, merges: Merges) -> dict[str, Any]:
+def _tokenizer_json(files: VocabularyFiles, ranks: Ranks, merges: Merges) -> dict[str, Any]:
     letter = {byte: letter for letter, byte in byte_of_letter().items()}
 
     def spelled(token: bytes) -> str:
         return "".join(letter[byte] for byte in token)
 
+    is_gpt2 = files.pattern == "gpt2"
     split = {"type": "Split", "pattern": {"Regex": CL100K_PATTERN}, "behavior": "Removed", "invert": True}
-    byte_level = {**BYTE_LEVEL, "use_regex": name == "gpt2"}
+    byte_level = {**BYTE_LEVEL, "use_regex": is_gpt2}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    specials = SPECIALS[name]
+    specials = files.special_tokens
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [{"id": id, "content": token, **flags} for token, id in specials.items()],
         "normalizer": None,
-        "pre_tokenizer": byte_level if name == "gpt2" else {"type": "Sequence", "pretokenizers": [split, byte_level]},
+        "pre_tokenizer": byte_level if is_gpt2 else {"type": "Sequence", "pretokenizers": [split, byte_level]},
         "post_processor": None,
         "decoder": {**BYTE_LEVEL, "use_regex": True},
         "model": {
@@ -144,16 +215,8 @@ def _tokenizer_json(name: str, ranks: Ranks, merges: Merges) -> dict[str, Any]:
             "fuse_unk": False,
             "byte_fallback": False,
             # tiktoken looks up a whole piece before it merges; the merges of gpt2 reach every token.
-            "ignore_merges": name != "gpt2",
+            "ignore_merges": files.name != "gpt2",
             "vocab": {spelled(token): id for token, id in ranks.items()} | specials,
             "merges": [f"{spelled(left)} {spelled(right)}" for left, right in merges],
         },
     }
-
-
-def _write(path: Path, text: str) -> None:
-    """Write under another name and rename, so that an interrupted run leaves no partial file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.tmp.{os.getpid()}")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)

@@ -16,6 +16,8 @@ MODELS = {"gpt2": "openai:gpt2", "cl100k": "openai:cl100k_base"}
 
 def build(files: VocabularyFiles, num_threads: int) -> Tokenizer:
     """Return the built-in vocabulary."""
+    if files.name not in MODELS:
+        raise CannotLoad(f"has no {files.name} vocabulary and cannot read files")
     options = TokenizerOptions.default()
     options.set_parallel(num_threads > 1)
     tok = Tokenizer.from_pretrained(MODELS[files.name], options)

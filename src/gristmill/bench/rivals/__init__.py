@@ -1,4 +1,4 @@
-"""The systems that `bench_train.py` compares: one module each, all with the same interface.
+"""The systems that `gristmill bench train` compares: one module each, all with the same interface.
 
 A module named after its system imports that system when it is imported (so that import time is never measured) and has
 
@@ -11,7 +11,8 @@ A module named after its system imports that system when it is imported (so that
     run(job)       trains; only this is timed
     describe(r)    the number of merges and their digest, from the result of `run`; not timed
 
-To add one: write the module, add its name to `SYSTEMS`.
+To add one: write the module, add its name to `SYSTEMS`. A module outside this package works as well: pass its dotted
+name to `gristmill bench train --systems`.
 """
 
 import hashlib

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-import gristmill
 from gristmill.bench.rivals import SPECIAL, Follows, TrainJob, merges_digest
+from gristmill.encode.tokenizer import Tokenizer
+from gristmill.train import train_tokenizer
 
 JOB = TrainJob
 DISTRIBUTION = "gristmill"
@@ -16,7 +17,7 @@ TIMED = (
 SLOW = False
 
 
-def run(job: TrainJob) -> gristmill.Tokenizer:
+def run(job: TrainJob) -> Tokenizer:
     """Train on the file, or on its lines to compare with a system that does so."""
     if job.feed == "lines":
         with Path(job.path).open("rb") as lines:
@@ -24,8 +25,8 @@ def run(job: TrainJob) -> gristmill.Tokenizer:
     return _train(job.path, [SPECIAL], job)
 
 
-def _train(corpus: str | Iterable[bytes], special_tokens: list[str], job: TrainJob) -> gristmill.Tokenizer:
-    tok = gristmill.train_tokenizer(
+def _train(corpus: str | Iterable[bytes], special_tokens: list[str], job: TrainJob) -> Tokenizer:
+    tok = train_tokenizer(
         corpus,
         vocab_size=256 + job.num_merges + len(special_tokens),
         special_tokens=special_tokens,
@@ -38,6 +39,6 @@ def _train(corpus: str | Iterable[bytes], special_tokens: list[str], job: TrainJ
     return tok
 
 
-def describe(tok: gristmill.Tokenizer) -> dict[str, object]:
+def describe(tok: Tokenizer) -> dict[str, object]:
     """Return the merges of the tokenizer."""
     return merges_digest(tok.merges)

@@ -1,0 +1,114 @@
+"""Find the installed systems: an adapter module is imported in a separate process, which may fail or hang.
+
+A system is a name such as `tokenizers`, whose adapter is part of this package, or the dotted name of your own module
+with the same interface (see the docstrings of `rivals`, `encoders` and `pipelines`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+from gristmill.arguments import nearest
+from gristmill.bench.fresh_process import ChildFailed, measure, one_line
+from gristmill.errors import OptionError
+
+__all__ = ["Adapter", "describe_error", "find_adapters"]
+
+PROBE_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """One system: its module, the constants of the module, or the reason why it cannot be imported."""
+
+    system: str
+    module: str
+    facts: Mapping[str, Any]
+    problem: str | None = None
+
+    @property
+    def distribution(self) -> str:
+        """The name for pip; the name of the system if the adapter could not be imported."""
+        return str(self.facts.get("DISTRIBUTION", self.system))
+
+
+def find_adapters(names: Sequence[str], *, package: str, known: Sequence[str]) -> list[Adapter]:
+    """Return the adapter of every system, imported or not.
+
+    Args:
+        names: Names of systems, or dotted names of modules; the part after ":" is ignored.
+        package: Package of the adapters, such as "gristmill.bench.rivals".
+        known: Names of the adapters in that package.
+
+    Raises:
+        OptionError: A name is neither known nor dotted.
+    """
+    systems = list(dict.fromkeys(name.partition(":")[0] for name in names))
+    for system in systems:
+        if system not in known and "." not in system:
+            raise OptionError(
+                f"unknown system {system!r}.{nearest(system, known)} Pass {', '.join(known)}, or the dotted name of "
+                "your own adapter module."
+            )
+    return [_find(system, system if "." in system else f"{package}.{system}") for system in systems]
+
+
+def _find(system: str, module: str) -> Adapter:
+    try:
+        facts = measure(__name__, {"module": module}, num_threads=1, timeout_seconds=PROBE_SECONDS).facts
+    except ChildFailed as reason:
+        problem: str | None = str(reason)
+        facts = {}
+    else:
+        problem = facts.get("problem")
+    if problem is not None:
+        print(f"no result of {system}: {problem}", file=sys.stderr)
+    return Adapter(system, module, facts.get("constants", {}), problem)
+
+
+@dataclass(frozen=True)
+class ProbeJob:
+    """The module to import."""
+
+    module: str
+
+
+JOB = ProbeJob
+
+
+def run(job: ProbeJob) -> dict[str, object]:
+    """Import the module and return its constants, in the measured process."""
+    try:
+        module = importlib.import_module(job.module)
+    except ModuleNotFoundError as error:
+        return {"problem": f"not installed: {error.name}"}
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a Rust panic is not an Exception
+        return {"problem": one_line(f"cannot be imported: {describe_error(error)}")}
+    return {"constants": {name: _plain(value) for name, value in vars(module).items() if name.isupper()}}
+
+
+def describe(found: dict[str, object]) -> dict[str, object]:
+    """Return the constants."""
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON can store; what it cannot store becomes None."""
+    if isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {part.name: _plain(getattr(value, part.name)) for part in fields(value)}
+    return None
+
+
+def describe_error(error: BaseException) -> str:
+    """Return type and message of an error on one line; a panic of a Rust core has several lines."""
+    return one_line(f"{type(error).__name__}: {error}")
