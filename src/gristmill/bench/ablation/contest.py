@@ -29,6 +29,8 @@ __all__ = ["Ablation", "Measured", "Result", "run_ablation"]
 NUM_SPECIALS = 1
 CORE_ROUNDS = 3  # a run of the core takes milliseconds, so the median of several is used
 MEMORY_INTERVAL_SECONDS = 0.1
+# Pretokenizing, and one merge that begins before the time limit, take more time. A row that hangs must end too.
+MORE_TIME_LIMITS, MORE_SECONDS = 3, 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,8 +180,7 @@ class _Timing:
             "num_workers": row.num_workers,
             "time_limit": self.time_limit,
         }
-        # Reading, pretokenizing and one merge after the time limit take more time; a row that hangs must end too.
-        timeout = 4 * self.time_limit + 60
+        timeout = (1 + MORE_TIME_LIMITS) * self.time_limit + MORE_SECONDS
         with TreeMemory(MEMORY_INTERVAL_SECONDS) as memory:
             sample = measure(row.module, job, num_threads=row.num_workers, timeout_seconds=timeout)
         return sample, max(memory.peak_bytes, sample.peak_rss_bytes)
