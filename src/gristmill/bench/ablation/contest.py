@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from gristmill.arguments import check_vocab_size
-from gristmill.bench.ablation.extrapolation import check_rule, estimate_merge_seconds, places_changed, work_per_merge
+from gristmill.bench.ablation.extrapolation import check_rule, course_of, estimate_merge_seconds
 from gristmill.bench.ablation.rows import CORE, Row, chosen_rows, core_row, reason_to_skip
 from gristmill.bench.corpora import Corpus
 from gristmill.bench.fresh_process import ChildFailed, Sample, TimedOut, measure
@@ -185,11 +185,10 @@ class _Timing:
             sample = measure(row.module, job, num_threads=row.num_workers, timeout_seconds=timeout)
         return sample, max(memory.peak_bytes, sample.peak_rss_bytes)
 
-    def _work(self, core: tuple[Pair, ...], is_exact: bool, is_incremental: bool) -> list[float]:
+    def _work(self, core: tuple[Pair, ...], is_exact: bool, is_incremental: bool) -> list[tuple[float, float]]:
         counted = count_words(self.corpus.path, special_tokens=[SPECIAL], progress=None)
         words = dict(counted.items())
-        num_bytes, changes = places_changed(list(words if is_exact else drop_rare(words)), core)
-        return work_per_merge(num_bytes, changes, is_incremental=is_incremental)
+        return course_of(list(words if is_exact else drop_rare(words)), core).work(is_incremental=is_incremental)
 
 
 def _measure_row(row: Row, timing: _Timing, core: Sequence[Pair]) -> Result:

@@ -38,8 +38,8 @@ def notes_of(ablation: Ablation) -> list[str]:
     if any(_is_extrapolated(each) for _, each in measured):
         notes.append(
             f"`{MARK}` marks extrapolated numbers. A row learns merges for {ablation.time_limit:g} s. The time of "
-            "the remaining merges is `fixed + per_token * tokens` for (a) to (e), and `fixed + per_change * changes` "
-            "for (f) and (g); the measured merges determine the constants. Rows and measured merges: "
+            "each remaining merge is `x + y * tokens` for (a) to (e), and `x * pairs + y * changes` for (f) and (g); "
+            "`x` and `y` are fitted to the measured merges. Rows and measured merges: "
             + ", ".join(
                 f"({row.letter}) {each.num_measured_merges:,}" for row, each in measured if each.is_extrapolated
             )
