@@ -66,8 +66,8 @@ class Sample:
 
     @property
     def quiet(self) -> bool:
-        """Whether other processes took less than a tenth of one CPU (or a few clock ticks, in a very short run)."""
-        return self.foreign_cpu_seconds is None or self.foreign_cpu_seconds < max(0.1 * self.seconds, 0.05)
+        """Whether other processes took less than a tenth of one CPU (or one clock tick or two, in a very short run)."""
+        return self.foreign_cpu_seconds is None or self.foreign_cpu_seconds < max(0.1 * self.seconds, 0.025)
 
 
 def measure(module: str, job: Mapping[str, object], *, num_threads: int, timeout_seconds: float = 3600) -> Sample:

@@ -1,123 +1,245 @@
 """Measure time, CPU time and memory from a text file to a uint16 token file, for gristmill and other systems.
 
 Every run is a fresh process, limited to as many CPUs as threads. The systems run in alternation, round by round. Every
-token file is compared with the ids of tiktoken before its time is used. A system with other ids is listed without a
-result. Tables are written to benchmarks/results/ as Markdown and, with every single run, as JSON.
+token file is compared with the ids of tiktoken before its time counts. A system with other ids is a row without a time.
 
-    python benchmarks/bench_pipeline.py                          English, 1 and 2 threads, all systems
-    python benchmarks/bench_pipeline.py --fsync                  files of all systems must be on disk
-    python benchmarks/bench_pipeline.py --systems gristmill,gigatoken:encode_files --rounds 9
-    python benchmarks/bench_pipeline.py --inputs                 .txt, .jsonl, .parquet, … against reader libraries
-    python benchmarks/bench_pipeline.py --memory                 memory for 1, 5 and 20 times the text
-    python benchmarks/bench_pipeline.py --quick                  a smoke test of a few seconds that writes nothing
-
-A run during which other processes used more than a tenth of a CPU is repeated, up to --extra times per entry. A run
-that waits for the disk is not repeated: this wait is part of the pipeline.
+A run during which other processes used more than a tenth of a CPU is repeated, up to five times per entry. A run that
+waits for the disk is not repeated: this wait is part of the pipeline.
 """
 
-import argparse
+from __future__ import annotations
+
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-import corpora
-import pipeline_memory
-import pipeline_report
-import slices
-from gristmill.bench.pipeline_report import Page
+from gristmill.bench.adapters import Adapter, find_adapters
+from gristmill.bench.contest import OURS, Entry, Rounds, attempt, run_rounds
+from gristmill.bench.corpora import Corpus
+from gristmill.bench.encoders import vocabularies
+from gristmill.bench.encoders.vocabularies import VocabularyFiles
+from gristmill.bench.fresh_process import ChildFailed, NotInstalled, Sample, measure
+from gristmill.bench.machine import version
+from gristmill.bench.pages import publish_page
+from gristmill.bench.pipeline_report import Setting, make_page
 from gristmill.bench.pipelines import SYSTEMS
-from gristmill.bench.pipelines.contest import (
-    OURS,
-    Entry,
-    Setting,
-    Text,
-    find_entries,
-    find_pipelines,
-    measure_memory,
-    run_rounds,
-)
-from gristmill.bench.pipelines.reference import reference_ids
-from gristmill.bench.tables import RESULTS
+from gristmill.bench.pipelines.one_run import PipelineJob
+from gristmill.bench.pipelines.reference import ORACLE, Reference, difference, read_ids, reference_ids
+from gristmill.bench.pipelines.tree_memory import TreeMemory
+from gristmill.errors import OptionError
+
+__all__ = [
+    "PACKAGE",
+    "SYSTEMS",
+    "Conditions",
+    "Text",
+    "bench_pipeline",
+    "expected_text",
+    "find_entries",
+    "measure_memory",
+    "pipeline_entry",
+]
+
+PACKAGE = "gristmill.bench.pipelines"
+MAX_VOCABULARY = 1 << 16
 
 
-def main() -> int:
-    """Measure, compare, show and write, for every requested corpus."""
-    options = _options()
-    corpora.CACHE.mkdir(parents=True, exist_ok=True)
-    return max(_measure(slices.resolve(name), options) for name in options.corpus)
+@dataclass(frozen=True)
+class Text:
+    """A file to encode, and the expected ids: `ids`, repeated. None: gristmill failed, and nothing is compared."""
+
+    path: Path
+    ids: Reference | None
+    source: str = ""  # whose ids they are
+    problem: str | None = None  # of gristmill
+    times: int = 1
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = parser.add_argument
-    add("--corpus", type=_names, default=["english"], help=f"{','.join(corpora.NAMES)} | NAME:5MB | PATH")
-    add("--threads", type=_numbers, default=[1, 2], help="threads or processes of every system (default: 1,2)")
-    add("--systems", type=_names, help="NAME or NAME:FORM, of " + ",".join(SYSTEMS))
-    add("--rounds", type=int, default=5, help="runs per form (default: 5)")
-    add("--slow-rounds", type=int, default=3, help="runs of tokenizers and tiktoken, and for --memory (default: 3)")
-    add("--extra", type=int, default=5, help="how many disturbed runs to repeat per form (default: 5)")
-    add("--timeout", type=float, default=900, help="time limit of one run in seconds (default: 900)")
-    add("--fsync", action="store_true", help="token files of all systems must be on disk when the clock stops")
-    add("--inputs", action="store_true", help="gristmill on every kind of input, against the reader library only")
-    add("--memory", action="store_true", help="memory of gristmill and gigatoken for texts of increasing length")
-    add("--times", type=_numbers, default=[1, 5, 20], help="with --memory: lengths of the text (default: 1,5,20)")
-    add("--scratch", type=Path, default=corpora.CACHE, help="folder for the token files (default: data/benchmarks)")
-    add("--output", type=Path, default=RESULTS, help="folder for the tables (default: the committed one)")
-    add("--quick", action="store_true", help="1 MB of the sample corpus, one round, no files")
-    options = parser.parse_args()
-    options.systems = options.systems or list(pipeline_memory.SYSTEMS if options.memory else SYSTEMS)
-    if unknown := {name.partition(":")[0] for name in options.systems} - set(SYSTEMS):
-        parser.error(f"unknown system {', '.join(sorted(unknown))}. Known: {', '.join(SYSTEMS)}.")
-    if options.quick:
-        options.corpus, options.rounds, options.slow_rounds, options.extra = ["quick:1MB"], 1, 1, 0
-    return options
+@dataclass(frozen=True)
+class Conditions:
+    """The conditions of all runs of a table."""
+
+    scratch: Path  # token files are written below it and removed after the comparison
+    vocabulary: VocabularyFiles
+    fsync: bool
+    timeout_seconds: float
 
 
-def _names(text: str) -> list[str]:
-    return text.split(",")
+def bench_pipeline(
+    corpus: Corpus,
+    *,
+    vocabulary: str,
+    vocab_size: int,
+    num_threads: Sequence[int],
+    rounds: Rounds,
+    systems: Sequence[str],
+    folder: Path,
+    scratch: Path | None = None,
+    fsync: bool = False,
+) -> int:
+    """Measure every system from a text file to a token file, print the tables and write the results.
+
+    Args:
+        corpus: The text.
+        vocabulary: "trained" or "gpt2".
+        vocab_size: Number of tokens of the vocabulary "trained", at most 65,536.
+        num_threads: A table is made for each number of threads.
+        rounds: How often each form runs.
+        systems: Names from `SYSTEMS`, `NAME:FORM` for one form, or dotted names of your own adapters.
+        folder: Folder to write the results to.
+        scratch: Folder for the token files, which are removed; by default the system's folder for temporary files.
+        fsync: Whether the files of all systems must be on disk when the clock stops.
+
+    Returns:
+        The exit code: 0, or 1 if gristmill itself failed or gave other ids than tiktoken.
+
+    Raises:
+        OptionError: The vocabulary is not available or too large, or a system is not known.
+        KeyboardInterrupt: Ctrl-C ended the rounds; what was measured has been written.
+    """
+    adapters = find_adapters(systems, package=PACKAGE, known=SYSTEMS)
+    is_wrong = False
+    with tempfile.TemporaryDirectory(prefix="gristmill-bench-", dir=scratch) as name:
+        files = vocabularies.prepare(vocabulary, Path(name), corpus=corpus.path, vocab_size=vocab_size)
+        if files.end_of_text >= MAX_VOCABULARY:
+            raise OptionError(f"the token files are uint16, but {vocabulary} has larger ids. Pass --vocabulary gpt2.")
+        conditions = Conditions(Path(name), files, fsync, rounds.timeout_seconds)
+        text = expected_text(corpus.path, conditions)
+        for number in num_threads:
+            entries = find_entries(systems, adapters, text, number, conditions)
+            interruption = run_rounds(entries, rounds)
+            if interruption is None:
+                interruption = _measure_memories(entries)
+            setting = Setting(corpus, vocabulary, files.end_of_text + 1, number, fsync, text.source, Path(name))
+            page = make_page(entries, adapters, setting)
+            publish_page(page, folder, is_interrupted=interruption is not None)
+            if interruption is not None:
+                raise interruption
+            is_wrong |= any(entry.is_ours and entry.problem is not None for entry in entries)
+    return 1 if is_wrong or text.problem is not None else 0
 
 
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")]
-
-
-def _measure(corpus: corpora.Corpus, options: argparse.Namespace) -> int:
-    ids = reference_ids(corpus.path)
-    measure = _inputs if options.inputs else pipeline_memory.measure if options.memory else _systems
-    with tempfile.TemporaryDirectory(prefix="pipeline_", dir=options.scratch) as folder:
-        setting = Setting(Path(folder), options.fsync, options.timeout)
-        page = Page(corpus, Path(folder), None if options.quick else options.output)
-        entries = measure(Text(corpus.path, ids), setting, page, options)
-    wrong = [entry for entry in entries if entry.system == OURS and entry.problem]
-    for entry in wrong:
-        print(f"{entry.system}, {entry.form}: {entry.problem}", file=sys.stderr)
-    return 1 if wrong else 0
-
-
-def _systems(text: Text, setting: Setting, page: Page, options: argparse.Namespace) -> Sequence[Entry]:
-    """From text to token file, for each number of threads."""
-    pipelines, missing = find_pipelines(options.systems)
-    all_entries: list[Entry] = []
-    for num_threads in options.threads:
-        entries = find_entries(options.systems, pipelines, text, num_threads, setting)
-        run_rounds(entries, num_rounds=options.rounds, num_slow_rounds=options.slow_rounds, extra=options.extra)
-        for entry in entries:
-            if entry.problem is None:
-                measure_memory(entry)
-        pipeline_report.report_systems(entries, pipelines, missing, page, fsync=setting.fsync)
-        all_entries += entries
-    return all_entries
-
-
-def _inputs(text: Text, setting: Setting, page: Page, options: argparse.Namespace) -> Sequence[Entry]:
-    """Compare kinds of input. Imports the reader libraries, which nothing else needs."""
+def expected_text(path: Path, conditions: Conditions) -> Text:
+    """Return the text with tiktoken's ids, or with gristmill's if tiktoken is not installed or fails."""
+    print(f"computing the reference ids with {ORACLE}", file=sys.stderr)
     try:
-        import pipeline_inputs
-    except ImportError as error:
-        raise SystemExit(f"--inputs needs the reader libraries: {error}. pip install '.[bench,data]'") from error
-    return pipeline_inputs.measure(text, setting, page, options)
+        ids = reference_ids(
+            path, conditions.vocabulary, conditions.scratch, timeout_seconds=conditions.timeout_seconds
+        )
+        return Text(path, ids, f"{ORACLE} {version(ORACLE)}")
+    except NotInstalled:
+        source = f"gristmill, because {ORACLE} is not installed"
+    except ChildFailed as reason:
+        source = f"gristmill, because {ORACLE} failed ({reason})"
+    with tempfile.TemporaryDirectory(dir=conditions.scratch) as folder:
+        try:
+            sample = _measured(_job(f"{PACKAGE}.{OURS}", "nanogpt", path, folder, 1, conditions), conditions)
+        except ChildFailed as reason:
+            return Text(path, None, source, str(reason))
+        return Text(path, read_ids(map(Path, sample.facts["files"])), source)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def find_entries(
+    names: Sequence[str], adapters: Sequence[Adapter], text: Text, num_threads: int, conditions: Conditions
+) -> list[Entry]:
+    """Return an entry for each requested form; one for a system that is not installed."""
+    by_system = {adapter.system: adapter for adapter in adapters}
+    entries = []
+    for name in names:
+        system, _, wanted = name.partition(":")
+        adapter = by_system[system]
+        if adapter.problem is not None:
+            entry = pipeline_entry(adapter, "", text, num_threads, conditions)
+            entry.problem = adapter.problem
+            entries.append(entry)
+            continue
+        forms: dict[str, Any] = adapter.facts["FORMS"]
+        if wanted and wanted not in forms:
+            raise OptionError(f"{system} has no form {wanted!r}. Pass {system}:FORM with one of {', '.join(forms)}.")
+        entries += [
+            pipeline_entry(adapter, form, text, num_threads, conditions) for form in ([wanted] if wanted else forms)
+        ]
+    return entries
+
+
+def pipeline_entry(adapter: Adapter, form: str, text: Text, num_threads: int, conditions: Conditions) -> Entry:
+    """Return an entry whose runs encode the text, each into a separate folder, and compare the ids."""
+    run = partial(_run, adapter, form, text, num_threads, conditions)
+    problem = text.problem if adapter.system == OURS else None
+    return Entry(adapter.system, form, num_threads, run, bool(adapter.facts.get("SLOW")), problem=problem)
+
+
+def _run(adapter: Adapter, form: str, text: Text, num_threads: int, conditions: Conditions) -> Sample:
+    with tempfile.TemporaryDirectory(dir=conditions.scratch) as folder:
+        sample = _measured(_job(adapter.module, form, text.path, folder, num_threads, conditions), conditions)
+        if text.ids is not None:
+            wrong = difference(map(Path, sample.facts["files"]), text.ids, times=text.times)
+            if wrong is not None:
+                raise ChildFailed(wrong)
+    return sample
+
+
+def _job(
+    module: str, form: str, path: Path, folder: str, num_threads: int, conditions: Conditions
+) -> PipelineJob:
+    vocabulary = str(conditions.vocabulary.description)
+    return PipelineJob(module, form, str(path), vocabulary, folder, num_threads, conditions.fsync)
+
+
+def _measured(job: PipelineJob, conditions: Conditions) -> Sample:
+    sample = measure(
+        "gristmill.bench.pipelines.one_run",
+        asdict(job),
+        num_threads=job.num_threads,
+        timeout_seconds=conditions.timeout_seconds,
+    )
+    return timed_region(sample)
+
+
+def timed_region(sample: Sample) -> Sample:
+    """Return the sample with the time of the region that the measured process timed itself.
+
+    Raises:
+        ChildFailed: The process reported an error.
+    """
+    facts = sample.facts
+    if "error" in facts:
+        raise ChildFailed(f"failed: {facts['error']}")
+    return replace(
+        sample,
+        seconds=facts["seconds"],
+        cpu_seconds=facts["cpu_seconds"],
+        foreign_cpu_seconds=facts["foreign_cpu_seconds"],
+    )
+
+
+def _measure_memories(entries: Sequence[Entry]) -> KeyboardInterrupt | None:
+    """Measure the memory of every entry; return the interruption if there was one."""
+    try:
+        for entry in entries:
+            if entry.is_measured:
+                measure_memory(entry)
+    except KeyboardInterrupt as interruption:
+        return interruption
+    return None
+
+
+def measure_memory(entry: Entry) -> None:
+    """Run the entry once more and record the peak memory of its processes; its time is not used.
+
+    If this run fails, the entry keeps its times and has no memory.
+    """
+    with TreeMemory() as memory:
+        sample = attempt(entry, f"memory: {entry.name}, {entry.num_threads}t")
+    if sample is None:
+        entry.problem = None
+    else:
+        entry.memory = {
+            "peak_bytes": max(memory.peak_bytes, entry.memory.get("peak_bytes", 0)),
+            "peak_anonymous_bytes": max(memory.peak_anonymous_bytes, entry.memory.get("peak_anonymous_bytes", 0)),
+            "num_samples": memory.num_samples,
+        }

@@ -1,89 +1,74 @@
-"""The page of `bench_pipeline.py` on systems, and what it shares with `pipeline_inputs.py` and `pipeline_memory.py`."""
+"""The page of `gristmill bench pipeline`."""
 
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from gristmill.bench.adapters import Adapter
+from gristmill.bench.charts import Bar, bar_chart
+from gristmill.bench.contest import MARKS, Entry, marks_of, notes_of
 from gristmill.bench.corpora import Corpus
-from gristmill.bench.machine import describe_run, version
-from gristmill.bench.pipelines import Pipeline
-from gristmill.bench.pipelines.contest import LEAST_CPU_PER_WALL, OURS, Entry
-from gristmill.bench.pipelines.reference import ORACLE
-from gristmill.bench.tables import markdown_table, middle_and_spread, write_result
+from gristmill.bench.machine import describe_run
+from gristmill.bench.pages import Page, chart_caption, plural
+from gristmill.bench.tables import markdown_table, middle_and_spread
 
 
 @dataclass(frozen=True)
-class Page:
-    """The subject of the tables, and the output folder; None writes nothing."""
+class Setting:
+    """What was measured."""
 
     corpus: Corpus
+    vocabulary: str
+    vocab_size: int
+    num_threads: int
+    fsync: bool
+    source: str  # of the expected ids
     scratch: Path
-    folder: Path | None
 
-    def publish(
-        self,
-        file_name: str,
-        title: str,
-        parts: Sequence[str],
-        entries: Sequence[Entry],
-        distributions: Sequence[str],
-        *,
-        times: Sequence[int] = (),
-    ) -> None:
-        """Print the page, and write it if there is a folder. `times`: of each entry, where the text is repeated."""
-        body = "\n\n".join(filter(None, parts))
-        print(f"{title}\n\n{body}\n")
-        if self.folder is None:
-            return
-        about = {"corpus": self.corpus.what, "file system": file_system(self.scratch)} | describe_run(distributions)
-        lines = [entry.as_data() for entry in entries]
-        for line, repeated in zip(lines, times, strict=False):
-            line["times"] = repeated
-        data = {"num_bytes": self.corpus.num_bytes, "entries": lines}
-        page = write_result(file_name, title=title, about=about, body=body, data=data, folder=self.folder)
-        print(f"written: {page.name} and {page.with_suffix('.json').name}", file=sys.stderr)
+    @property
+    def title(self) -> str:
+        """For the head of the page."""
+        vocabulary = f"{self.vocabulary} {self.vocab_size:,}" if self.vocabulary == "trained" else self.vocabulary
+        return (
+            f"Text file to uint16 file: {self.corpus.name} ({self.corpus.megabytes:.1f} MB), {vocabulary}, "
+            f"{plural(self.num_threads, 'thread')}{', fsync' * self.fsync}"
+        )
 
 
-def file_system(folder: Path) -> str:
-    """Return the kind of file system that a folder is on, from /proc/mounts; "unknown" without that file."""
-    mounts = Path("/proc/mounts")
-    lines = mounts.read_text().splitlines() if mounts.exists() else []
-    kinds = {Path(line.split()[1]): line.split()[2] for line in lines}
-    return next((kinds[above] for above in [folder, *folder.parents] if above in kinds), "unknown")
-
-
-def report_systems(
-    entries: Sequence[Entry], pipelines: Mapping[str, Pipeline], missing: Sequence[str], page: Page, *, fsync: bool
-) -> None:
-    """The table of systems, for one number of threads."""
-    num_threads = entries[0].num_threads
-    right = right_entries(entries)
-    title = (
-        f"Text file to uint16 file: {page.corpus.name} ({page.corpus.megabytes:.1f} MB), gpt2, {threads(num_threads)}"
-    )
+def make_page(entries: Sequence[Entry], adapters: Sequence[Adapter], setting: Setting) -> Page:
+    """Return the page of one number of threads."""
+    right = [entry for entry in entries if entry.is_measured]
     parts = [
-        markdown_table(SYSTEMS_HEADER, [_system_row(entry, page, entries) for entry in right]) if right else "",
+        markdown_table(HEADER, [_row(entry, setting, entries) for entry in entries]),
         _ratio_table(right),
-        *_marks(right, entries),
+        *notes_of(entries),
         "s: from the path of the text, in the page cache, and a loaded tokenizer to a closed token file; every process "
-        f"is limited to {num_threads} CPU{'s' if num_threads > 1 else ''}. CPU s: of the process and those it starts. "
+        f"is limited to {plural(setting.num_threads, 'CPU')}. CPU s: of the process and those it starts. "
         "load s: loading the tokenizer; part of no other column. peak MB: memory of the process and those it starts, "
         "interpreter, tokenizer and mapped files included, sampled every 20 ms in a separate run. "
         "anonymous MB: the same without the contents of mapped files.",
-        _on_disk(pipelines, fsync=fsync),
-        without_figure(entries),
-        f"Not installed, skipped: {', '.join(missing)}." if missing else "",
-        compared(right),
-        explained(right, pipelines),
+        _on_disk(adapters, fsync=setting.fsync),
+        f"Token files compared with the ids of {setting.source}.",
+        explained(right, adapters),
     ]
-    name = f"pipeline_{page.corpus.name}_{num_threads}t{'_fsync' if fsync else ''}"
-    distributions = [pipelines[system].DISTRIBUTION for system in pipelines]
-    page.publish(name, title + (", fsync" if fsync else ""), parts, entries, distributions)
+    corpus = setting.corpus
+    about = {"corpus": corpus.what, "file system": file_system(setting.scratch)}
+    about |= describe_run(adapter.distribution for adapter in adapters)
+    name = f"pipeline_{corpus.name}_{setting.num_threads}t{'_fsync' * setting.fsync}"
+    data = {
+        "num_bytes": corpus.num_bytes,
+        "vocabulary": setting.vocabulary,
+        "entries": [entry.as_data() for entry in entries],
+    }
+    bars = [_bar(entry, corpus.megabytes) for entry in entries]
+    chart = bar_chart(f"{setting.title}: MB/s", bars, caption=chart_caption(about))
+    return Page(name, setting.title, about, parts, data, chart)
 
 
-SYSTEMS_HEADER = [
+HEADER = [
     "system, form",
     "runs",
     "s",
@@ -94,27 +79,34 @@ SYSTEMS_HEADER = [
     "load s",
     "peak MB",
     "anonymous MB",
+    "ids",
 ]
 
 
-def _system_row(entry: Entry, page: Page, entries: Sequence[Entry]) -> list[str]:
-    marks = "".join(mark for mark, applies, _ in MARKS if applies(entry, entries))
+def _row(entry: Entry, setting: Setting, entries: Sequence[Entry]) -> list[str]:
+    if not entry.is_measured:
+        return [entry.name, str(len(entry.runs)), *["–"] * (len(HEADER) - 3), entry.outcome]
     return [
-        f"{entry.system}, {entry.form}{marks}",
+        f"{entry.name}{marks_of(entry, entries, MARKS)}",
         str(len(entry.runs)),
         *middle_and_spread(entry.seconds, digits=3),
-        f"{speed(entry, page.corpus.megabytes):.1f}",
+        f"{setting.corpus.megabytes / median(entry.seconds):.1f}",
         f"{median(run.cpu_seconds for run in entry.runs):.3f}",
         f"{entry.cpu_per_wall:.2f}",
-        f"{median(run.loading_seconds for run in entry.runs):.2f}",
+        f"{median(run.facts['loading_seconds'] for run in entry.runs):.2f}",
         megabytes(entry.memory.get("peak_bytes")),
         megabytes(entry.memory.get("peak_anonymous_bytes")),
+        "equal",
     ]
 
 
-def speed(entry: Entry, megabytes: float) -> float:
-    """Return MB/s of text, by the median time."""
-    return megabytes / median(entry.seconds)
+def _bar(entry: Entry, text_megabytes: float) -> Bar:
+    if not entry.is_measured:
+        return Bar(entry.name, [None], [entry.outcome], entry.is_ours)
+    speeds = [text_megabytes / seconds for seconds in entry.seconds]
+    return Bar(
+        entry.name, [median(speeds)], [f"{median(speeds):.0f} MB/s"], entry.is_ours, [(min(speeds), max(speeds))]
+    )
 
 
 def megabytes(num_bytes: float | None) -> str:
@@ -122,16 +114,24 @@ def megabytes(num_bytes: float | None) -> str:
     return f"{num_bytes / 1e6:.0f}" if num_bytes else "–"
 
 
+def file_system(folder: Path) -> str:
+    """Return the kind of file system that a folder is on, from /proc/mounts; "unknown" without that file."""
+    mounts = Path("/proc/mounts")
+    lines = mounts.read_text().splitlines() if mounts.exists() else []
+    kinds = {Path(line.split()[1]): line.split()[2] for line in lines}
+    return next((kinds[above] for above in [folder, *folder.parents] if above in kinds), "unknown")
+
+
 def _ratio_table(right: Sequence[Entry]) -> str:
     """Compare each form of gristmill with the fastest form of each other system."""
     fastest: dict[str, Entry] = {}
     for entry in right:
-        if entry.system != OURS and (best := fastest.get(entry.system, entry)):
+        if not entry.is_ours and (best := fastest.get(entry.system, entry)):
             fastest[entry.system] = min(entry, best, key=lambda each: median(each.seconds))
     rows = [
-        [ours.form, f"{rival.system}, {rival.form}", *_ratio_and_spread(ours, rival)]
+        [ours.form, rival.name, *_ratio_and_spread(ours, rival)]
         for ours in right
-        if ours.system == OURS
+        if ours.is_ours
         for rival in fastest.values()
     ]
     return markdown_table(["ours", "fastest form of a rival", "ratio", "round by round"], rows) if rows else ""
@@ -143,67 +143,23 @@ def _ratio_and_spread(ours: Entry, rival: Entry) -> tuple[str, str]:
     return f"{ratio:.2f}x", f"{min(by_round):.2f}–{max(by_round):.2f}"
 
 
-def _few_cpus(entry: Entry, _entries: Sequence[Entry]) -> bool:
-    return entry.num_threads > 1 and entry.cpu_per_wall <= LEAST_CPU_PER_WALL
-
-
-def _noisy(entry: Entry, _entries: Sequence[Entry]) -> bool:
-    return not all(run.quiet for run in entry.runs)
-
-
-def _fewer_runs(entry: Entry, entries: Sequence[Entry]) -> bool:
-    return len(entry.runs) < max(len(each.runs) for each in entries)
-
-
-Mark = tuple[str, Callable[[Entry, Sequence[Entry]], bool], str]
-MARKS: tuple[Mark, ...] = (
-    ("†", _few_cpus, "CPU/wall at most 1.3: the system has little parallel work, or waits for the disk"),
-    ("‡", _noisy, "some runs shared the machine with other processes (repeats were used up)"),
-    ("§", _fewer_runs, "fewer runs, because it is slow"),
-)
-
-
-def _marks(right: Sequence[Entry], entries: Sequence[Entry]) -> list[str]:
-    return [f"{mark} {what}." for mark, applies, what in MARKS if any(applies(entry, entries) for entry in right)]
-
-
-def _on_disk(pipelines: Mapping[str, Pipeline], *, fsync: bool) -> str:
+def _on_disk(adapters: Sequence[Adapter], *, fsync: bool) -> str:
     if fsync:
         return "The tokens of every system are on the disk (fsync) when the clock stops."
-    on_disk = [system for system, pipeline in pipelines.items() if pipeline.SYNCS]
-    in_cache = [system for system, pipeline in pipelines.items() if not pipeline.SYNCS]
+    installed = [adapter for adapter in adapters if adapter.problem is None]
+    on_disk = [adapter.system for adapter in installed if adapter.facts["SYNCS"]]
+    in_cache = [adapter.system for adapter in installed if not adapter.facts["SYNCS"]]
     places = [("on the disk (fsync)", on_disk), ("in the page cache only", in_cache)]
     where = "; ".join(f"{place}: {', '.join(systems)}" for place, systems in places if systems)
     return f"Where the tokens are when the clock stops: {where}."
 
 
-def without_figure(entries: Sequence[Entry]) -> str:
-    """List every entry with a problem."""
-    lines = [f"* {entry.system}, {entry.form}: {entry.problem}." for entry in entries if entry.problem]
-    return "No figure:\n" + "\n".join(dict.fromkeys(lines)) if lines else ""
-
-
-def compared(right: Sequence[Entry]) -> str:
-    """List the systems with the ids of the reference."""
-    systems = ", ".join(dict.fromkeys(entry.system for entry in right))
-    return f"Token files compared with the ids of {ORACLE} {version(ORACLE)} and equal: {systems}." if systems else ""
-
-
-def explained(right: Sequence[Entry], pipelines: Mapping[str, Pipeline]) -> str:
+def explained(right: Sequence[Entry], adapters: Sequence[Adapter]) -> str:
     """Describe each form."""
+    facts = {adapter.system: adapter.facts for adapter in adapters}
     lines = [
-        f"* {entry.system}, {entry.form}: {pipelines[entry.system].FORMS[entry.form].what}; "
-        f"threads by {pipelines[entry.system].THREADS}."
+        f"* {entry.name}: {facts[entry.system]['FORMS'][entry.form]['what']}; threads by "
+        f"{facts[entry.system]['THREADS']}."
         for entry in right
     ]
     return "\n".join(dict.fromkeys(lines))
-
-
-def right_entries(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the entries with results."""
-    return [entry for entry in entries if entry.problem is None and entry.runs]
-
-
-def threads(num_threads: int) -> str:
-    """Return "1 thread", "2 threads"."""
-    return f"{num_threads} thread{'s' if num_threads > 1 else ''}"

@@ -166,8 +166,8 @@ def _page(
         f"{plural(num_threads, 'thread')}"
     )
     timed = [
-        f"* {adapter.system}: {adapter.facts.get('TIMED', '–')}. Threads: {adapter.facts.get('THREADS', '–')}. "
-        f"Must equal gristmill with {_follows(adapter)}."
+        f"* {adapter.system}: {adapter.facts.get('TIMED', '–')}. Threads: {adapter.facts.get('THREADS', '–')}."
+        + ("" if entry.is_ours else f" Merges equal to those of gristmill ({_follows(adapter)}).")
         for adapter, entry in zip(adapters, entries, strict=True)
         if entry.is_measured
     ]

@@ -22,6 +22,7 @@ from typing import Any
 from gristmill.bench.corpora import data_file
 from gristmill.bench.rivals import byte_of_letter
 from gristmill.errors import EarlyStopWarning, OptionError
+from gristmill.publish import publish
 from gristmill.train import train_tokenizer
 
 NAMES = ("trained", "gpt2", "cl100k")
@@ -109,10 +110,15 @@ def prepare(name: str, folder: Path, *, corpus: Path | None = None, vocab_size: 
         ranks, merges = _gpt2() if name == "gpt2" else _cl100k()
         files = VocabularyFiles(name, name, folder, dict(SPECIALS[name]))
     lines = "".join(f"{base64.b64encode(token).decode()} {rank}\n" for token, rank in ranks.items())
-    files.tiktoken.write_text(lines, encoding="utf-8")
-    files.huggingface.write_text(json.dumps(_tokenizer_json(files, ranks, merges), ensure_ascii=False), "utf-8")
     about = {"name": name, "pattern": files.pattern, "special_tokens": files.special_tokens}
-    files.description.write_text(json.dumps(about), encoding="utf-8")
+    texts = {
+        files.tiktoken: lines,
+        files.huggingface: json.dumps(_tokenizer_json(files, ranks, merges), ensure_ascii=False),
+        files.description: json.dumps(about),
+    }
+    for path, text in texts.items():
+        with publish(path, durable=False) as file:
+            file.write(text.encode())
     return files
 
 

@@ -1,4 +1,4 @@
-"""The systems that `bench_pipeline.py` compares: one module each, all with the same interface.
+"""The systems that `gristmill bench pipeline` compares: one module each, all with the same interface.
 
 A module named after its system imports that system when it is imported and has
 
@@ -13,7 +13,8 @@ Equal work: documents are separated by `<|endoftext|>` (optional after the last 
 the id of the separator follows each document. The clock starts with the path of the text and a
 tokenizer that is ready; it stops when the token file is closed.
 
-To add one: write the module, add its name to `SYSTEMS`.
+To add one: write the module, add its name to `SYSTEMS`. A module outside this package works as well: pass its dotted
+name to `gristmill bench pipeline --systems`.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,11 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from gristmill.bench.encoders.vocabularies import SPECIAL, SPECIALS, VocabularyFiles
+from gristmill.bench.encoders.vocabularies import SPECIAL, VocabularyFiles
 
 SYSTEMS = ("gristmill", "gigatoken", "tokenizers", "tiktoken")
-VOCABULARY = "gpt2"
-END_OF_TEXT = SPECIALS[VOCABULARY][SPECIAL]
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,7 @@ class Task:
     path: Path
     folder: Path
     num_threads: int
+    end_of_text: int  # id of the separator
 
     @property
     def token_file(self) -> Path:

@@ -14,7 +14,7 @@ import numpy as np
 
 from gristmill.bench.encoders import gigatoken as encoder
 from gristmill.bench.encoders.vocabularies import SPECIAL, VocabularyFiles
-from gristmill.bench.pipelines import END_OF_TEXT, Form, Task
+from gristmill.bench.pipelines import Form, Task
 
 DISTRIBUTION = encoder.DISTRIBUTION
 THREADS = encoder.THREADS
@@ -34,8 +34,8 @@ def _whole_file(tok: Any, task: Task) -> list[Path]:
     ids = np.asarray(awkward.flatten(result, axis=1)).astype(np.uint16)
     with task.token_file.open("wb") as file:
         ids.tofile(file)
-        if len(ids) and ids[-1] != END_OF_TEXT:
-            file.write(np.uint16(END_OF_TEXT).tobytes())
+        if len(ids) and ids[-1] != task.end_of_text:
+            file.write(np.uint16(task.end_of_text).tobytes())
     return [task.token_file]
 
 
@@ -47,7 +47,7 @@ def _documents(tok: Any, task: Task) -> list[Path]:
     tokens = np.empty(len(ids) + len(ends), dtype=np.uint16)
     ordinary = np.ones(len(tokens), dtype=bool)
     ordinary[closing] = False
-    tokens[closing] = END_OF_TEXT
+    tokens[closing] = task.end_of_text
     tokens[ordinary] = ids
     tokens.tofile(task.token_file)
     return [task.token_file]

@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-import gristmill
 from gristmill.bench.encoders import gristmill as encoder
 from gristmill.bench.encoders.vocabularies import VocabularyFiles
 from gristmill.bench.pipelines import Form, Task
+from gristmill.encode.tokenizer import Tokenizer
+from gristmill.shards.run import encode_corpus
 
 DISTRIBUTION = encoder.DISTRIBUTION
 THREADS = encoder.THREADS
@@ -14,16 +15,16 @@ SLOW = False
 SYNCS = True
 
 
-def build(files: VocabularyFiles, num_threads: int) -> gristmill.Tokenizer:
+def build(files: VocabularyFiles, num_threads: int) -> Tokenizer:
     """Load the ranks; a first call does the lazy initialization."""
     tok = encoder.build(files, num_threads)
     tok.encode("")
     return tok
 
 
-def _encode(tok: gristmill.Tokenizer, task: Task, layout: str) -> Path:
+def _encode(tok: Tokenizer, task: Task, layout: str) -> Path:
     folder = task.folder / layout
-    gristmill.encode_corpus(
+    encode_corpus(
         str(task.path), tok, out=str(folder), format=layout, num_threads=task.num_threads, progress=None
     )
     return folder

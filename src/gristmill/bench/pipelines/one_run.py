@@ -7,18 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from gristmill.bench.encoders import described, keep_to_cpus, vocabularies
+from gristmill.bench.adapters import describe_error
+from gristmill.bench.encoders import keep_to_cpus
+from gristmill.bench.encoders.vocabularies import VocabularyFiles
 from gristmill.bench.fresh_process import ForeignCpu, cpu_seconds
-from gristmill.bench.pipelines import VOCABULARY, Pipeline, Task
+from gristmill.bench.pipelines import Pipeline, Task
 
 
 @dataclass(frozen=True)
 class PipelineJob:
     """One form of one system, and one text file."""
 
-    system: str
+    module: str  # of the system
     form: str
     path: str
+    vocabulary: str  # path of the description that `vocabularies.prepare` wrote
     folder: str  # empty output folder
     num_threads: int
     fsync: bool  # the token file must be on disk before the clock stops
@@ -33,11 +36,11 @@ def run(job: PipelineJob) -> Outcome:
     # Must be first: a new thread inherits the CPU affinity of its creator.
     keep_to_cpus(job.num_threads)
     try:
-        return _timed(job, cast(Pipeline, importlib.import_module(f"pipelines.{job.system}")))
+        return _timed(job, cast(Pipeline, importlib.import_module(job.module)))
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a Rust panic is not an Exception
-        return {"error": described(error)}
+        return {"error": describe_error(error)}
 
 
 def describe(outcome: Outcome) -> Outcome:
@@ -47,16 +50,18 @@ def describe(outcome: Outcome) -> Outcome:
 
 def _timed(job: PipelineJob, pipeline: Pipeline) -> Outcome:
     loading = time.perf_counter()
-    tok = pipeline.build(vocabularies.find(VOCABULARY), job.num_threads)
+    files = VocabularyFiles.load(job.vocabulary)
+    tok = pipeline.build(files, job.num_threads)
     loading = time.perf_counter() - loading
-    form, task = pipeline.FORMS[job.form], Task(Path(job.path), Path(job.folder), job.num_threads)
+    form = pipeline.FORMS[job.form]
+    task = Task(Path(job.path), Path(job.folder), job.num_threads, files.end_of_text)
     read_into_page_cache(task.path)
     os.sync()  # flushes the output of earlier runs before this one
 
     foreign, cpu, wall = ForeignCpu(), cpu_seconds(), time.perf_counter()
-    files = form.encode(tok, task)
+    made = form.encode(tok, task)
     if job.fsync and not pipeline.SYNCS:
-        for file in files:
+        for file in made:
             _sync(file)
     wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
     return {
@@ -64,7 +69,7 @@ def _timed(job: PipelineJob, pipeline: Pipeline) -> Outcome:
         "cpu_seconds": cpu,
         "foreign_cpu_seconds": foreign.since_start(own=cpu),
         "loading_seconds": loading,
-        "files": list(map(str, files)),
+        "files": list(map(str, made)),
     }
 
 

@@ -1,38 +1,67 @@
-"""The expected ids of every token file: those of tiktoken, document by document, cached in data/benchmarks/."""
+"""The expected ids of every token file: those of tiktoken, document by document, computed in a separate process."""
 
-import hashlib
-import importlib.util
-import os
-import subprocess
-import sys
+from __future__ import annotations
+
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from gristmill.bench.corpora import CACHE, ROOT
-from gristmill.bench.encoders import vocabularies
-from gristmill.bench.pipelines import VOCABULARY, documents
+from gristmill.bench.encoders.vocabularies import VocabularyFiles
+from gristmill.bench.fresh_process import measure
+from gristmill.bench.pipelines import documents
 
 Reference = npt.NDArray[np.uint16]
 BLOCK_IDS = 1 << 22
 ORACLE = "tiktoken"
+OTHER_IDS = "other ids"
 
 
-def reference_ids(path: Path) -> Reference:
-    """Return the ids of a text file, computed on first use by a separate process (90 MB take about 20 seconds)."""
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    target = CACHE / "pipeline" / f"{digest[:16]}_{VOCABULARY}.bin"
-    if not target.exists():
-        if importlib.util.find_spec(ORACLE) is None:
-            raise SystemExit(f"{ORACLE} is not installed, but its ids are the reference. Run: pip install {ORACLE}")
-        vocabularies.find(VOCABULARY)
-        print(f"making the reference ids of {path.name} with {ORACLE}", file=sys.stderr)
-        command = [sys.executable, "-m", "pipelines.reference", str(path.resolve()), str(target)]
-        subprocess.run(command, check=True, cwd=ROOT / "benchmarks")
+@dataclass(frozen=True)
+class ReferenceJob:
+    """One text, one vocabulary, and the file to write."""
+
+    path: str
+    vocabulary: str
+    target: str
+
+
+JOB = ReferenceJob
+
+
+def reference_ids(path: Path, files: VocabularyFiles, folder: Path, *, timeout_seconds: float) -> Reference:
+    """Return the ids of a text file (90 MB take about 20 seconds).
+
+    Raises:
+        NotInstalled: tiktoken is not installed.
+        ChildFailed: tiktoken failed.
+    """
+    target = folder / "reference.bin"
+    job = ReferenceJob(str(path), str(files.description), str(target))
+    measure(__name__, asdict(job), num_threads=1, timeout_seconds=timeout_seconds)
     return np.fromfile(target, dtype=np.uint16)
+
+
+def run(job: ReferenceJob) -> None:
+    """Write the ids, in the measured process."""
+    from gristmill.bench.encoders import tiktoken as encoder
+
+    tok = encoder.build(VocabularyFiles.load(job.vocabulary), 1)
+    with Path(job.target).open("wb") as file:
+        for document in documents(Path(job.path)):
+            np.array([*tok.encode_ordinary(document), tok.eot_token], dtype=np.uint16).tofile(file)
+
+
+def describe(_result: None) -> dict[str, object]:
+    """Return nothing: the ids are in the file."""
+    return {}
+
+
+def read_ids(files: Iterable[Path]) -> Reference:
+    """Return the ids of token files, joined."""
+    return np.concatenate([np.fromfile(path, dtype=np.uint16) for path in files])
 
 
 def difference(files: Iterable[Path], expected: Reference, *, times: int = 1) -> str | None:
@@ -45,22 +74,6 @@ def difference(files: Iterable[Path], expected: Reference, *, times: int = 1) ->
                 same = min(len(ids), len(wanted))
                 if len(wrong := np.flatnonzero(ids[:same] != wanted[:same])):
                     first = int(wrong[0])
-                    return f"different ids: {ids[first]} at token {place + first:,}, expected {wanted[first]}"
+                    return f"{OTHER_IDS}: {ids[first]} at token {place + first:,}, expected {wanted[first]}"
                 place += len(ids)
-    return None if place == num_expected else f"different ids: {place:,} tokens, expected {num_expected:,}"
-
-
-def _write(path: Path, target: Path) -> None:
-    from gristmill.bench.encoders import tiktoken as encoder
-
-    tok = encoder.build(vocabularies.find(VOCABULARY), 1)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.tmp.{os.getpid()}")
-    with partial.open("wb") as file:
-        for document in documents(path):
-            np.array([*tok.encode_ordinary(document), tok.eot_token], dtype=np.uint16).tofile(file)
-    partial.replace(target)
-
-
-if __name__ == "__main__":
-    _write(Path(sys.argv[1]), Path(sys.argv[2]))
+    return None if place == num_expected else f"{OTHER_IDS}: {place:,} tokens, expected {num_expected:,}"

@@ -13,8 +13,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from gristmill.bench.encoders import tokenizers as encoder
-from gristmill.bench.encoders.vocabularies import VocabularyFiles
-from gristmill.bench.pipelines import END_OF_TEXT, Form, Task, documents
+from gristmill.bench.encoders.vocabularies import SPECIAL, VocabularyFiles
+from gristmill.bench.pipelines import Form, Task, documents
 from gristmill.bench.pipelines.processes import Tokens, map_documents
 
 DISTRIBUTION = encoder.DISTRIBUTION
@@ -32,7 +32,8 @@ def build(files: VocabularyFiles, num_threads: int) -> Tokenizer:
 
 
 def _encode_batch(tok: Tokenizer, batch: Sequence[str]) -> list[Tokens]:
-    return [np.array([*encoding.ids, END_OF_TEXT], dtype=np.uint16) for encoding in tok.encode_batch_fast(batch)]
+    end_of_text = tok.token_to_id(SPECIAL)
+    return [np.array([*encoding.ids, end_of_text], dtype=np.uint16) for encoding in tok.encode_batch_fast(batch)]
 
 
 def _map_and_write(tok: Any, task: Task) -> list[Path]:
