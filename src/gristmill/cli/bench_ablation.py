@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -59,11 +60,15 @@ class Ablation:
     ] = None
     """Size of the vocabulary: 256 bytes, <|endoftext|> and the merges. Forms such as 32k are accepted."""
 
-    rows: Annotated[str, tyro.conf.arg(metavar="LETTERS", help_behavior_hint="(default: all)")] = "a,b,c,d,e,f,g,h,i"
+    rows: Annotated[tuple[str, ...] | None, several("LETTER…"), tyro.conf.arg(help_behavior_hint="(default: all)")] = (
+        None
+    )
     """Rows to measure, such as a,f,h. Speed-ups need row a."""
 
     threads: Annotated[
-        str | None, tyro.conf.arg(metavar="N,…", help_behavior_hint="(default: 1, 2, 4, … up to all cores)")
+        tuple[str, ...] | None,
+        several("N…"),
+        tyro.conf.arg(help_behavior_hint="(default: 1, 2, 4, … up to all cores)"),
     ] = None
     """Numbers of threads of the native core, such as 1,2,8. Process pools have as many processes as the largest."""
 
@@ -87,11 +92,12 @@ class Ablation:
     def run(self) -> int:
         from gristmill.bench.ablation.contest import run_ablation
         from gristmill.bench.ablation.page import notes_of, table_of, write_page
-        from gristmill.bench.ablation.rows import parse_letters
+        from gristmill.bench.ablation.rows import LETTERS, parse_letters
         from gristmill.bench.corpora import resolve
         from gristmill.bench.tables import prepare_folder
 
-        letters, threads = parse_letters(self.rows), parse_threads(self.threads)
+        letters = list(LETTERS) if self.rows is None else parse_letters(",".join(self.rows))
+        threads = parse_threads(self.threads)
         cases = self._cases()
         time_limit = self.time_limit or (QUICK_TIME_LIMIT if self.quick else DEFAULT_TIME_LIMIT)
         prepare_folder(self.output)
@@ -135,18 +141,19 @@ class Ablation:
         return [Case("", corpus, vocab_size) for corpus in corpora or (default_corpus,)]
 
 
-def parse_threads(text: str | None) -> list[int]:
+def parse_threads(values: Sequence[str] | None) -> list[int]:
     """Return the numbers of an option such as "1,2,8" in ascending order; 1, 2, 4, … and all cores for None.
 
-    >>> parse_threads("4,1")
-    [1, 4]
+    >>> parse_threads(["4,1", "2"])
+    [1, 2, 4]
     """
     from gristmill.arguments import check_num_threads
     from gristmill.bench.machine import num_cores
 
-    if text is None:
+    if values is None:
         cores = num_cores()
         return sorted({cores, *(1 << i for i in range(cores.bit_length()) if 1 << i <= cores)})
+    text = ",".join(values)
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts or not all(part.isascii() and part.isdigit() for part in parts):
         raise UsageError(f"--threads {text!r} is not a list of numbers. Pass numbers such as 1,2,8.")

@@ -1,7 +1,8 @@
 """Measure the rows of the ablation one after another, each in a fresh process, and compare their merges.
 
 The native core trains first; its merges are what the others must learn. A row that fails is recorded with the reason,
-and the next one runs. An interruption keeps what was measured.
+and the next one runs. A run that other processes disturbed is repeated once; the less disturbed one counts. An
+interruption keeps what was measured.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ __all__ = ["Ablation", "Measured", "Result", "run_ablation"]
 
 NUM_SPECIALS = 1
 CORE_ROUNDS = 3  # a run of the core takes milliseconds, so the median of several is used
+EXTRA_RUNS = 1  # of a row that other processes disturbed
 MEMORY_INTERVAL_SECONDS = 0.1
 # Pretokenizing, and one merge that begins before the time limit, take more time. A row that hangs must end too.
 MORE_TIME_LIMITS, MORE_SECONDS = 3, 60
@@ -196,13 +198,15 @@ def _measure_row(row: Row, timing: _Timing, core: Sequence[Pair]) -> Result:
     if reason is not None:
         return Result(row, None, f"skipped: {reason}")
     samples: list[tuple[Sample, int]] = []
+    num_runs = CORE_ROUNDS if row.letter == CORE else 1
     try:
-        for _ in range(CORE_ROUNDS if row.letter == CORE else 1):
+        while len(samples) < num_runs + EXTRA_RUNS and sum(each.quiet for each, _ in samples) < num_runs:
             samples.append(timing.measure(row))
     except TimedOut as error:
         return Result(row, None, f"{error}, before the first merges")
     except ChildFailed as error:
         return Result(row, None, str(error))
+    samples = sorted(samples, key=lambda each: _disturbance(each[0]))[:num_runs]
     sample, peak_bytes = sorted(samples, key=lambda each: each[0].seconds)[len(samples) // 2]
     facts, merges = sample.facts, _merges(sample)
     compared = core[: len(merges)]
@@ -238,6 +242,11 @@ def _measure_row(row: Row, timing: _Timing, core: Sequence[Pair]) -> Result:
         all_seconds=[each.seconds for each, _ in samples],
     )
     return Result(row, measured)
+
+
+def _disturbance(sample: Sample) -> float:
+    """Return the CPUs that other processes kept busy."""
+    return (sample.foreign_cpu_seconds or 0.0) / sample.seconds
 
 
 def _merges(sample: Sample) -> list[Pair]:
