@@ -67,7 +67,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Result:
-    """A row with its measurement, or with the reason why there is none."""
+    """A row with its measurement, or with the reason why it has no times."""
 
     row: Row
     measured: Measured | None

@@ -47,7 +47,7 @@ def find_chunk_boundaries(path: Path, num_chunks: int) -> list[int]:
 
 
 def find_special(path: Path, position: int, size: int) -> int:
-    """Return the start of the first `<|endoftext|>` at or after `position`, or `size` if there is none.
+    """Return the start of the first `<|endoftext|>` at or after `position`, or `size` if it does not occur.
 
     Two copies of this special token cannot overlap, so one found from the middle of the file is also one of the special
     tokens that a reader finds from the beginning.
