@@ -16,7 +16,7 @@ from gristmill.arguments import nearest
 from gristmill.bench.fresh_process import ChildFailed, measure, one_line
 from gristmill.errors import OptionError
 
-__all__ = ["Adapter", "describe_error", "find_adapters"]
+__all__ = ["Adapter", "check_systems", "describe_error", "find_adapters"]
 
 PROBE_SECONDS = 120.0
 
@@ -47,14 +47,19 @@ def find_adapters(names: Sequence[str], *, package: str, known: Sequence[str]) -
     Raises:
         OptionError: A name is neither known nor dotted.
     """
-    systems = list(dict.fromkeys(name.partition(":")[0] for name in names))
-    for system in systems:
+    check_systems(names, known)
+    systems = dict.fromkeys(name.partition(":")[0] for name in names)
+    return [_find(system, system if "." in system else f"{package}.{system}") for system in systems]
+
+
+def check_systems(names: Sequence[str], known: Sequence[str]) -> None:
+    """Raise OptionError if a name is neither known nor dotted."""
+    for system in (name.partition(":")[0] for name in names):
         if system not in known and "." not in system:
             raise OptionError(
                 f"unknown system {system!r}.{nearest(system, known)} Pass {', '.join(known)}, or the dotted name of "
                 "your own adapter module."
             )
-    return [_find(system, system if "." in system else f"{package}.{system}") for system in systems]
 
 
 def _find(system: str, module: str) -> Adapter:

@@ -27,7 +27,7 @@ class Bar:
     """One row of a bar chart: one value per series, or the reason why there is none."""
 
     label: str
-    values: Sequence[float | None]
+    values: list[float | None]
     texts: Sequence[str]  # shown after each bar
     is_ours: bool = False
     spreads: Sequence[tuple[float, float] | None] = ()  # lowest and highest value of each series
@@ -47,8 +47,9 @@ def bar_chart(
     """
     left = 24 + LETTER * max((len(bar.label) for bar in bars), default=0)
     shown = [text for bar in bars for value, text in zip(bar.values, bar.texts, strict=True) if value is not None]
-    room = WIDTH - left - 24 - LETTER * max(map(len, shown), default=0)
+    room = WIDTH - left - 36 - LETTER * max(map(len, shown), default=0)
     known = [value for bar in bars for value in bar.values if value is not None and (value > 0 or not log_scale)]
+    known += [spread[1] for bar in bars for spread in bar.spreads if spread is not None]
     length = _scale(known, max(room, 60.0), log_scale)
     thick = 16 if len(series) == 1 else 14
     parts, y = [], 44.0
@@ -69,8 +70,10 @@ def bar_chart(
             if spread is not None and spread[0] < spread[1]:
                 parts.append(_whisker(left + length(spread[0]), left + length(spread[1]), top + thick / 2 - 1))
                 long = max(long, length(spread[1]))
-            space = int((WIDTH - left - long - 30) / LETTER)
-            text = text if len(text) <= space else text[: space - 1] + "…"
+            if value is None:
+                space = int((WIDTH - left - 30) / LETTER)
+                text = text if len(text) <= space else text[: space - 1] + "…"
+                top = middle - thick / 2 if bar.values.count(None) == len(series) else top
             parts.append(_text(left + long + 6, top + thick - 4, text, soft=value is None, strong=bar.is_ours))
         y += thick * len(series) + 8
     return _page(title, parts, y + 16 * log_scale, caption)

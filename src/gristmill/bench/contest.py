@@ -51,6 +51,11 @@ class Entry:
         return "" if self.is_measured else self.problem or "not measured"
 
     @property
+    def is_charted(self) -> bool:
+        """Whether a chart shows the entry: a system that cannot take part is in the table only."""
+        return not self.outcome.startswith(("not installed", "cannot"))
+
+    @property
     def seconds(self) -> list[float]:
         """Of each run."""
         return [run.seconds for run in self.runs]

@@ -80,7 +80,7 @@ def make_page(
     }
     chart = bar_chart(
         f"{setting.title}: MB/s",
-        [_bar(entry, corpus.megabytes) for entry in entries],
+        [_bar(entry, corpus.megabytes) for entry in entries if entry.is_charted],
         series=["first pass (cold)", "further passes (warm)"],
         caption=chart_caption(about),
     )

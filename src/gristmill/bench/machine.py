@@ -34,9 +34,10 @@ def describe_run(distributions: Iterable[str]) -> dict[str, str]:
     """Return machine, versions, source commit, date and command.
 
     Args:
-        distributions: Names of packages on PyPI, whose installed versions are listed.
+        distributions: Names of packages on PyPI, whose versions are listed if they are installed.
     """
-    versions = ", ".join(f"{name} {version(name)}" for name in dict.fromkeys(distributions))
+    found = {name: version(name) for name in distributions}
+    versions = ", ".join(f"{name} {number}" for name, number in found.items() if number != "-")
     about = describe_machine() | {"versions": versions}
     if (commit := _commit()) is not None:
         about["commit"] = commit

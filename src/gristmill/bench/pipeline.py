@@ -127,9 +127,7 @@ def expected_text(path: Path, conditions: Conditions) -> Text:
     """Return the text with tiktoken's ids, or with gristmill's if tiktoken is not installed or fails."""
     print(f"computing the reference ids with {ORACLE}", file=sys.stderr)
     try:
-        ids = reference_ids(
-            path, conditions.vocabulary, conditions.scratch, timeout_seconds=conditions.timeout_seconds
-        )
+        ids = reference_ids(path, conditions.vocabulary, conditions.scratch, timeout_seconds=conditions.timeout_seconds)
         return Text(path, ids, f"{ORACLE} {version(ORACLE)}")
     except NotInstalled:
         source = f"gristmill, because {ORACLE} is not installed"
@@ -183,9 +181,7 @@ def _run(adapter: Adapter, form: str, text: Text, num_threads: int, conditions: 
     return sample
 
 
-def _job(
-    module: str, form: str, path: Path, folder: str, num_threads: int, conditions: Conditions
-) -> PipelineJob:
+def _job(module: str, form: str, path: Path, folder: str, num_threads: int, conditions: Conditions) -> PipelineJob:
     vocabulary = str(conditions.vocabulary.description)
     return PipelineJob(module, form, str(path), vocabulary, folder, num_threads, conditions.fsync)
 

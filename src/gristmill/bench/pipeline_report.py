@@ -63,7 +63,7 @@ def make_page(entries: Sequence[Entry], adapters: Sequence[Adapter], setting: Se
         "vocabulary": setting.vocabulary,
         "entries": [entry.as_data() for entry in entries],
     }
-    bars = [_bar(entry, corpus.megabytes) for entry in entries]
+    bars = [_bar(entry, corpus.megabytes) for entry in entries if entry.is_charted]
     chart = bar_chart(f"{setting.title}: MB/s", bars, caption=chart_caption(about))
     return Page(name, setting.title, about, parts, data, chart)
 

@@ -56,6 +56,7 @@ class StageJob:
 
 JOB = StageJob
 
+
 @dataclass
 class Row:
     """One entry of the table, with the share of the corpus that it reads."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,6 +42,8 @@ def middle_and_spread(values: Sequence[float], *, digits: int) -> tuple[str, str
 
 def prepare_folder(folder: Path) -> None:
     """Create the folder of the results and check that it can be written, before hours of measurement are lost."""
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "Is not a folder. Pass the name of a folder", str(folder))
     folder.mkdir(parents=True, exist_ok=True)
     with publish(folder / ".writable", durable=False) as file:
         file.write(b"ok")

@@ -179,7 +179,7 @@ def _page(
         "Published figures, from other machines:\n\n" + training_table(),
     ]
     about = {"corpus": corpus.what} | describe_run(adapter.distribution for adapter in adapters)
-    bars = [_bar(entry, ours) for entry in entries]
+    bars = [_bar(entry, ours) for entry in entries if entry.is_charted]
     return Page(
         f"train_{corpus.name}_{vocab_size}_{num_threads}t",
         title,

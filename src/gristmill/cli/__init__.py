@@ -48,6 +48,7 @@ GROUPS = {
         "report": "write an HTML report of a training run, or compare runs",
     },
     "other": {
+        "bench": "measure this machine, beside other installed libraries",
         "sample-corpus": "write a sample corpus of children's stories",
         "completion": "print a shell completion script for bash, zsh or fish",
     },

@@ -24,9 +24,7 @@ def build(files: VocabularyFiles, num_threads: int) -> Tokenizer:
 
 def _encode(tok: Tokenizer, task: Task, layout: str) -> Path:
     folder = task.folder / layout
-    encode_corpus(
-        str(task.path), tok, out=str(folder), format=layout, num_threads=task.num_threads, progress=None
-    )
+    encode_corpus(str(task.path), tok, out=str(folder), format=layout, num_threads=task.num_threads, progress=None)
     return folder
 
 
