@@ -21,6 +21,7 @@ ACTIONS = {
     "encode": "Encode",
     "pipeline": "Pipeline",
     "scaling": "Scaling",
+    "ablation": "Ablation",
 }
 
 
