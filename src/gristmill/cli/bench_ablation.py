@@ -90,7 +90,7 @@ class Ablation:
     """Use 1 MB of text, a vocabulary of 500 and 2 s per row: a check that everything works, not a measurement."""
 
     def run(self) -> int:
-        from gristmill.bench.ablation.contest import run_ablation
+        from gristmill.bench.ablation.contest import EXTRA_RUNS, run_ablation
         from gristmill.bench.ablation.page import notes_of, table_of, write_page
         from gristmill.bench.ablation.rows import LETTERS, parse_letters
         from gristmill.bench.corpora import resolve
@@ -109,6 +109,7 @@ class Ablation:
                 letters=letters,
                 threads=threads,
                 time_limit=time_limit,
+                num_extra_runs=0 if self.quick else EXTRA_RUNS,
                 report=lambda line: print(line, file=sys.stderr, flush=True),
             )
             page = write_page(ablation, self.output, case=case)

@@ -29,7 +29,7 @@ __all__ = ["Ablation", "Measured", "Result", "run_ablation"]
 
 NUM_SPECIALS = 1
 CORE_ROUNDS = 3  # a run of the core takes milliseconds, so the median of several is used
-EXTRA_RUNS = 1  # of a row that other processes disturbed
+EXTRA_RUNS = 1
 MEMORY_INTERVAL_SECONDS = 0.1
 # Pretokenizing, and one merge that begins before the time limit, take more time. A row that hangs must end too.
 MORE_TIME_LIMITS, MORE_SECONDS = 3, 60
@@ -118,6 +118,7 @@ def run_ablation(
     letters: Sequence[str],
     threads: Sequence[int],
     time_limit: float,
+    num_extra_runs: int = EXTRA_RUNS,
     report: Callable[[str], None] = print,
 ) -> Ablation:
     """Measure the rows on a corpus.
@@ -128,6 +129,7 @@ def run_ablation(
         letters: Rows to measure, "a" to "i".
         threads: Numbers of threads of the native core. Pools have as many processes as the largest.
         time_limit: Seconds that a row may learn merges. The time of the other merges is extrapolated.
+        num_extra_runs: Runs of a row that are repeated because other processes disturbed them.
         report: Receives one line of progress at a time.
 
     Returns:
@@ -157,7 +159,7 @@ def run_ablation(
             continue
         report(f"{row.label} …")
         try:
-            result = _measure_row(row, timing, core)
+            result = _measure_row(row, timing, core, num_extra_runs)
         except KeyboardInterrupt as interruption:
             ablation.interruption = interruption
             result = Result(row, None, "not measured: interrupted")
@@ -193,14 +195,14 @@ class _Timing:
         return course_of(list(words if is_exact else drop_rare(words)), core).work(is_incremental=is_incremental)
 
 
-def _measure_row(row: Row, timing: _Timing, core: Sequence[Pair]) -> Result:
+def _measure_row(row: Row, timing: _Timing, core: Sequence[Pair], num_extra_runs: int) -> Result:
     reason = reason_to_skip(row, timing.corpus.path)
     if reason is not None:
         return Result(row, None, f"skipped: {reason}")
     samples: list[tuple[Sample, int]] = []
     num_runs = CORE_ROUNDS if row.letter == CORE else 1
     try:
-        while len(samples) < num_runs + EXTRA_RUNS and sum(each.quiet for each, _ in samples) < num_runs:
+        while len(samples) < num_runs + num_extra_runs and sum(each.quiet for each, _ in samples) < num_runs:
             samples.append(timing.measure(row))
     except TimedOut as error:
         return Result(row, None, f"{error}, before the first merges")

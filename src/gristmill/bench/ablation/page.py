@@ -15,7 +15,7 @@ from gristmill.reference.ablation.rare_words import MIN_COUNT
 
 __all__ = ["chart_of", "notes_of", "table_of", "write_page"]
 
-HEADER = ["program", "pretokenize s", "merges/s", "total s", "speed-up", "peak MB", "same merges"]
+HEADER = ["program", "pretokenize s", "merges/s", "total s", "speed-up", "CPU/wall", "peak MB", "same merges"]
 BASE = "a"
 MARK = "~"  # before every number that is extrapolated
 
@@ -119,13 +119,14 @@ def _corpus(ablation: Ablation) -> str:
 def _cells(result: Result, base: Measured | None) -> list[str]:
     each = result.measured
     if each is None:
-        return [result.row.label, *["–"] * 5, result.reason]
+        return [result.row.label, *["–"] * 6, result.reason]
     return [
         result.row.label,
         _number(each.pretokenize_seconds, each.is_pretokenize_extrapolated),
         _number(each.merges_per_second, each.is_extrapolated),
         _number(each.total_seconds, _is_extrapolated(each)),
         _speed_up(each, base) if base else "–",
+        f"{each.cpu_per_wall:.2f}",
         f"{'>' * each.is_pretokenize_extrapolated}{each.peak_bytes / 1e6:,.0f}",
         f"no: {each.num_differing:,} of {each.num_measured_merges:,} differ"
         if each.num_differing
