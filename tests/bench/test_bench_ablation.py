@@ -2,6 +2,8 @@
 
 import json
 import random
+import signal
+import subprocess
 import sys
 import textwrap
 from itertools import pairwise
@@ -10,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 import gristmill as gm
+from gristmill import cli
 from gristmill.bench.ablation import contest, rows
 from gristmill.bench.ablation.contest import run_ablation
 from gristmill.bench.ablation.extrapolation import (
@@ -26,6 +29,7 @@ from gristmill.reference.ablation import PROGRAMS, train
 
 VOCAB_SIZE = 257 + 40
 ALL = "abcdefghi"
+ONCE = {"num_extra_runs": 0, "report": lambda _line: None}
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +46,7 @@ def corpus(tmp_path_factory):
 def ablation(corpus):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(contest, "CORE_ROUNDS", 1)
-        return run_ablation(
-            corpus, vocab_size=VOCAB_SIZE, letters=list(ALL), threads=[1, 2], time_limit=0.02, report=lambda _line: None
-        )
+        return run_ablation(corpus, vocab_size=VOCAB_SIZE, letters=list(ALL), threads=[1, 2], time_limit=0.02, **ONCE)
 
 
 def test_every_row_has_a_time_or_a_reason(ablation):
@@ -114,16 +116,19 @@ def test_a_row_that_crashes_hangs_or_learns_other_merges_has_no_time_and_the_run
     for name, code in FAKES.items():
         (tmp_path / f"{name}.py").write_text(textwrap.dedent(code + REST), encoding="utf-8")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.setattr(contest, "MORE_SECONDS", 2)
     monkeypatch.setattr(contest, "CORE_ROUNDS", 1)
+    real = contest.measure
+
+    def measure(module, job, *, timeout_seconds, **options):
+        return real(module, job, timeout_seconds=0.2 if module == "hanging_row" else timeout_seconds, **options)
+
+    monkeypatch.setattr(contest, "measure", measure)
     faked = [Row("a", name, name, 1) for name in FAKES]
     monkeypatch.setattr(contest, "chosen_rows", lambda _letters, threads: [*faked, *chosen_rows("h", threads=threads)])
-    ablation = run_ablation(
-        corpus, vocab_size=VOCAB_SIZE, letters=["a"], threads=[1], time_limit=0.1, report=lambda _line: None
-    )
+    ablation = run_ablation(corpus, vocab_size=VOCAB_SIZE, letters=["a"], threads=[1], time_limit=0.1, **ONCE)
     reasons = [result.reason for result in ablation.results]
     assert "no luck" in reasons[0]
-    assert reasons[1].startswith("timed out after 2 s")
+    assert reasons[1].startswith("timed out after 0 s")
     assert reasons[2].startswith("other merges than the native core, from merge 1 on")
     assert reasons[3].startswith("other merges than the native core, 0 instead of 40")
     assert reasons[4] == ""
@@ -142,9 +147,7 @@ def test_an_interruption_keeps_what_was_measured(corpus, tmp_path, monkeypatch):
         return real(module, job, **options)
 
     monkeypatch.setattr(contest, "measure", interrupted)
-    ablation = run_ablation(
-        corpus, vocab_size=VOCAB_SIZE, letters=["a", "f", "g"], threads=[1], time_limit=5, report=lambda _line: None
-    )
+    ablation = run_ablation(corpus, vocab_size=VOCAB_SIZE, letters=["a", "f", "g"], threads=[1], time_limit=5, **ONCE)
     assert calls == ["h", "a", "f"]
     assert isinstance(ablation.interruption, KeyboardInterrupt)
     assert [result.reason for result in ablation.results] == ["", *["not measured: interrupted"] * 2]
@@ -163,9 +166,7 @@ def test_a_corpus_with_one_document_skips_parallel_pretokenization(tmp_path):
 def test_a_corpus_with_too_few_merges_is_reported(tmp_path):
     path = tmp_path / "small.txt"
     path.write_text("low low<|endoftext|>low lower", encoding="utf-8")
-    ablation = run_ablation(
-        resolve(path), vocab_size=4096, letters=["f"], threads=[1], time_limit=5, report=lambda _line: None
-    )
+    ablation = run_ablation(resolve(path), vocab_size=4096, letters=["f"], threads=[1], time_limit=5, **ONCE)
     assert ablation.results[0].measured is not None
     assert ablation.num_merges == ablation.results[0].measured.num_merges < ablation.num_wanted
     assert any("The corpus has" in note for note in notes_of(ablation))
@@ -186,7 +187,7 @@ def test_arguments_that_cannot_be_measured_are_refused(content, options, error, 
     path.write_text(content, encoding="utf-8")
     arguments = {"vocab_size": 300, "letters": ["a"], "threads": [1], "time_limit": 1.0} | options
     with pytest.raises(error, match=message):
-        run_ablation(resolve(path), **arguments, report=lambda _line: None)
+        run_ablation(resolve(path), **arguments, **ONCE)
 
 
 def test_unknown_rows_are_refused_with_the_known_ones():
@@ -242,3 +243,54 @@ def test_the_suite_takes_no_file_or_one_per_table():
     assert all(case.published for case in cases[1:])
     with pytest.raises(gm.OptionError, match="3 corpora, got 1 files"):
         cases_of("guides", ["a.txt"])
+
+
+def command_line(*arguments):
+    return [sys.executable, "-m", "gristmill", "bench", "ablation", *map(str, arguments)]
+
+
+def test_the_command_prints_the_table_and_writes_it(corpus, tmp_path):
+    output = tmp_path / "results"
+    options = ["--rows", "f,h", "--threads", "1", "--vocab-size", VOCAB_SIZE, "--quick", "-o", output]
+    run = subprocess.run(
+        command_line("--corpus", corpus.path, *options), capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert {path.name for path in output.iterdir()} == {
+        f"ablation_corpus_{VOCAB_SIZE}.{end}" for end in ("json", "md", "svg")
+    }
+    assert "(f) incremental counts, inverted index" in run.stdout
+    assert f"saved to {output}" in run.stdout
+    assert "native core, 1 thread" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--rows", "x"], "unknown row 'x'"),
+        (["--threads", "two"], "--threads 'two' is not a list of numbers"),
+        (["--threads", "0"], "--threads must be >= 1"),
+        (["--time-limit", "nan"], "--time-limit nan is not a positive number"),
+        (["--suite", "guides", "--quick"], "do not pass --quick"),
+        (["--suite", "guides", "--vocab-size", "300"], "do not pass --vocab-size"),
+        (["--corpus", "missing.txt"], "missing.txt: no such file"),
+    ],
+)
+def test_wrong_options_end_with_exit_code_2(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["bench", "ablation", *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.glob("bench-results/*"))
+
+
+def test_ctrl_c_writes_the_rows_so_far_and_ends_with_130(corpus, tmp_path):
+    options = ["--rows", "a,b,h", "--threads", "1", "--vocab-size", "400", "--time-limit", "60", "-o", tmp_path]
+    with subprocess.Popen(command_line("--corpus", corpus.path, *options), stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr is not None
+        for line in run.stderr:
+            if line.startswith("(b)"):
+                run.send_signal(signal.SIGINT)
+        assert run.wait(timeout=60) == 130
+    data = json.loads((tmp_path / "ablation_corpus_400.json").read_text(encoding="utf-8"))
+    assert data["is_interrupted"]
+    reasons = {row["letter"]: row["reason"] for row in data["rows"]}
+    assert reasons == {"a": "", "b": "not measured: interrupted", "h": "not measured: interrupted"}
