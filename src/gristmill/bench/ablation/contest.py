@@ -153,18 +153,16 @@ def run_ablation(
     if not core:
         raise CorpusError(f"{corpus.path}: no pair to merge in this corpus. Pass a larger corpus.")
     ablation = Ablation(corpus, vocab_size, len(core), time_limit)
-    for row in chosen_rows(letters, threads=threads):
-        if ablation.interruption is not None:
-            ablation.results.append(Result(row, None, "not measured: interrupted"))
-            continue
-        report(f"{row.label} …")
-        try:
-            result = _measure_row(row, timing, core, num_extra_runs)
-        except KeyboardInterrupt as interruption:
-            ablation.interruption = interruption
-            result = Result(row, None, "not measured: interrupted")
-        ablation.results.append(result)
-        report(f"    {_in_short(result)}")
+    rows = chosen_rows(letters, threads=threads)
+    try:
+        for row in rows:
+            report(f"{row.label} …")
+            ablation.results.append(_measure_row(row, timing, core, num_extra_runs))
+            report(f"    {_in_short(ablation.results[-1])}")
+    except KeyboardInterrupt as interruption:
+        ablation.interruption = interruption
+        missing = rows[len(ablation.results) :]
+        ablation.results += [Result(row, None, "not measured: interrupted") for row in missing]
     return ablation
 
 
