@@ -13,7 +13,7 @@ import pytest
 
 import gristmill as gm
 from gristmill import cli
-from gristmill.bench.ablation import contest, rows
+from gristmill.bench.ablation import contest, python_row, rows
 from gristmill.bench.ablation.contest import run_ablation
 from gristmill.bench.ablation.extrapolation import (
     check_rule,
@@ -294,3 +294,16 @@ def test_ctrl_c_writes_the_rows_so_far_and_ends_with_130(corpus, tmp_path):
     assert data["is_interrupted"]
     reasons = {row["letter"]: row["reason"] for row in data["rows"]}
     assert reasons == {"a": "", "b": "not measured: interrupted", "h": "not measured: interrupted"}
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # fork in a process with threads
+@pytest.mark.parametrize("letter", ["a", "e", "g"])
+def test_a_file_that_takes_too_long_to_pretokenize_is_extrapolated_from_its_start(letter, corpus, monkeypatch):
+    whole = python_row.run(python_row.AblationJob(letter, str(corpus.path), VOCAB_SIZE, 2, 60.0))
+    monkeypatch.setattr(python_row, "HEAD_BYTES", corpus.num_bytes // 4)
+    start = python_row.run(python_row.AblationJob(letter, str(corpus.path), VOCAB_SIZE, 2, 1e-9))
+    assert not whole.is_pretokenize_extrapolated
+    assert start.is_pretokenize_extrapolated
+    assert start.training.pretokenize_seconds > 0
+    assert start.training.merges == whole.training.merges[: len(start.training.merges)]
+    assert python_row.describe(start)["is_complete"] is False
