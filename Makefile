@@ -8,7 +8,7 @@
 #   make docs         build the documentation site into site/
 #   make check-docs   build the site and look at every page in Chromium: 390 and 1,280 px, light and dark
 #   make plots        draw the pictures of README and docs from the committed results and from the code
-#   make bench        the training, encoding and pipeline benchmarks against the rivals that pip can install
+#   make bench        gristmill bench: this machine, beside the rivals that pip can install
 #   make format       format the Python and C++ sources
 #   make aarch64      cross-compile the core and run its tests under qemu (Debian packages, as root)
 #   make transformers4  test the exported folder with transformers 4.57, in addition to the version of `make test`
@@ -109,9 +109,10 @@ plots: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation '.[bench]'
-	$(BIN)/python benchmarks/bench_train.py
-	$(BIN)/python benchmarks/bench_encode.py
-	$(BIN)/python benchmarks/bench_pipeline.py
+	$(BIN)/gristmill bench train
+	$(BIN)/gristmill bench encode
+	$(BIN)/gristmill bench pipeline
+	$(BIN)/gristmill bench scaling
 
 format: $(VENV)/.installed-check
 	$(BIN)/ruff check --fix .

@@ -14,8 +14,8 @@ import pyarrow
 import pyarrow.parquet
 from isal import igzip
 
-from encoders.vocabularies import SPECIAL
-from pipelines import documents
+from gristmill.bench.encoders.vocabularies import SPECIAL
+from gristmill.bench.pipelines import documents
 
 zstd: Any = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 ROWS_A_GROUP = 1000

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from encoders import CannotLoad, Encoder, described, vocabularies
+from gristmill.bench.adapters import describe_error
+from gristmill.bench.encoders import CannotLoad, Encoder
+from gristmill.bench.encoders.vocabularies import VocabularyFiles
 
 BLOCK_SECONDS = 0.005  # calls per reading of the clock, so that its cost is negligible
 
@@ -17,9 +19,9 @@ BLOCK_SECONDS = 0.005  # calls per reading of the clock, so that its cost is neg
 class LatencyJob:
     """One system, one vocabulary, and the source of the short texts."""
 
-    system: str
+    module: str
     path: str
-    vocabulary: str
+    vocabulary: str  # path of the description that `vocabularies.prepare` wrote
     num_characters: int
     num_blocks: int
 
@@ -30,14 +32,14 @@ JOB = LatencyJob
 def run(job: LatencyJob) -> dict[str, object]:
     """Return the seconds of one call, for one repeated text and for a thousand different texts."""
     try:
-        encoder = cast(Encoder, importlib.import_module(f"encoders.{job.system}"))
-        encode = encoder.short(encoder.build(vocabularies.find(job.vocabulary), 1))
+        encoder = cast(Encoder, importlib.import_module(job.module))
+        encode = encoder.short(encoder.build(VocabularyFiles.load(job.vocabulary), 1))
     except CannotLoad as refusal:
         return {"refused": str(refusal)}
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a Rust panic is not an Exception
-        return {"refused": described(error)}
+        return {"refused": describe_error(error)}
     texts = short_texts(job)
     return {
         "same": _block_medians(encode, texts[:1], job.num_blocks),

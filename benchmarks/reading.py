@@ -5,9 +5,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from encoders import described, keep_to_cpus
-from fresh_process import ForeignCpu, cpu_seconds
-from pipelines.one_run import Outcome, read_into_page_cache
+from gristmill.bench.adapters import describe_error
+from gristmill.bench.encoders import keep_to_cpus
+from gristmill.bench.fresh_process import ForeignCpu, cpu_seconds
+from gristmill.bench.pipelines.one_run import Outcome, read_into_page_cache
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ JOB = ReadingJob
 def run(job: ReadingJob) -> Outcome:
     """Read the file."""
     keep_to_cpus(1)
-    from pipelines.inputs import KINDS  # imported late, because a library may start threads on import
+    from input_kinds import KINDS  # imported late, because a library may start threads on import
 
     path = Path(job.path)
     read_into_page_cache(path)
@@ -33,7 +34,7 @@ def run(job: ReadingJob) -> Outcome:
     try:
         num_documents = KINDS[job.kind].count(path)
     except Exception as error:
-        return {"error": described(error)}
+        return {"error": describe_error(error)}
     wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
     return {
         "seconds": wall,

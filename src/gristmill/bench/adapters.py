@@ -18,7 +18,7 @@ from gristmill.errors import OptionError
 
 __all__ = ["Adapter", "check_systems", "describe_error", "find_adapters"]
 
-PROBE_SECONDS = 120.0
+PROBE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,17 @@ def find_adapters(names: Sequence[str], *, package: str, known: Sequence[str]) -
         OptionError: A name is neither known nor dotted.
     """
     check_systems(names, known)
-    systems = dict.fromkeys(name.partition(":")[0] for name in names)
-    return [_find(system, system if "." in system else f"{package}.{system}") for system in systems]
+    systems = list(dict.fromkeys(name.partition(":")[0] for name in names))
+    modules = [system if "." in system else f"{package}.{system}" for system in systems]
+    found = _probe(modules)
+    adapters = [
+        Adapter(system, module, facts.get("constants", {}), facts.get("problem"))
+        for system, module, facts in zip(systems, modules, found, strict=True)
+    ]
+    for adapter in adapters:
+        if adapter.problem is not None:
+            print(f"no result of {adapter.system}: {adapter.problem}", file=sys.stderr)
+    return adapters
 
 
 def check_systems(names: Sequence[str], known: Sequence[str]) -> None:
@@ -62,33 +71,36 @@ def check_systems(names: Sequence[str], known: Sequence[str]) -> None:
             )
 
 
-def _find(system: str, module: str) -> Adapter:
+def _probe(modules: Sequence[str]) -> list[dict[str, Any]]:
+    """Import all modules in one process, or each in its own if that process fails."""
     try:
-        facts = measure(__name__, {"module": module}, num_threads=1, timeout_seconds=PROBE_SECONDS).facts
+        job = {"modules": list(modules)}
+        facts = measure(__name__, job, num_threads=1, timeout_seconds=PROBE_SECONDS).facts
+        return list(facts["modules"])
     except ChildFailed as reason:
-        problem: str | None = str(reason)
-        facts = {}
-    else:
-        problem = facts.get("problem")
-    if problem is not None:
-        print(f"no result of {system}: {problem}", file=sys.stderr)
-    return Adapter(system, module, facts.get("constants", {}), problem)
+        if len(modules) == 1:
+            return [{"problem": str(reason)}]
+        return [_probe([module])[0] for module in modules]
 
 
 @dataclass(frozen=True)
 class ProbeJob:
-    """The module to import."""
+    """The modules to import."""
 
-    module: str
+    modules: list[str]
 
 
 JOB = ProbeJob
 
 
-def run(job: ProbeJob) -> dict[str, object]:
-    """Import the module and return its constants, in the measured process."""
+def run(job: ProbeJob) -> list[dict[str, object]]:
+    """Import the modules and return their constants, in the measured process."""
+    return [_constants(module) for module in job.modules]
+
+
+def _constants(name: str) -> dict[str, object]:
     try:
-        module = importlib.import_module(job.module)
+        module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         return {"problem": f"not installed: {error.name}"}
     except KeyboardInterrupt:
@@ -98,9 +110,9 @@ def run(job: ProbeJob) -> dict[str, object]:
     return {"constants": {name: _plain(value) for name, value in vars(module).items() if name.isupper()}}
 
 
-def describe(found: dict[str, object]) -> dict[str, object]:
-    """Return the constants."""
-    return found
+def describe(found: list[dict[str, object]]) -> dict[str, object]:
+    """Return the constants of each module."""
+    return {"modules": found}
 
 
 def _plain(value: Any) -> Any:

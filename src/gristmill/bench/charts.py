@@ -24,7 +24,7 @@ text { fill: var(--ink); } .soft { fill: var(--soft); } .head { font-size: 15px;
 
 @dataclass(frozen=True)
 class Bar:
-    """One row of a bar chart: one value per series, or the reason why there is none."""
+    """One row of a bar chart: one value per series, or the reason why it is missing."""
 
     label: str
     values: list[float | None]

@@ -190,6 +190,6 @@ def _make_folder(folder: Path) -> None:
     except OSError as error:
         raise OSError(
             error.errno or errno.EIO,
-            f"{error.strerror}: the cache folder cannot be created. Set GRISTMILL_CACHE to a folder that can be written",
+            f"{error.strerror}: cannot create the cache folder. Set GRISTMILL_CACHE to a folder that can be written",
             str(folder),
         ) from error

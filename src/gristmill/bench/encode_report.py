@@ -167,8 +167,8 @@ def _ratio_table(right: Sequence[Entry]) -> str:
             for entry in right:
                 if not entry.is_ours and seconds_of(entry, passes):
                     rivals.setdefault(entry.system, []).append(entry)
-            best = [min(each, key=lambda entry: median(seconds_of(entry, passes))) for each in rivals.values()]  # noqa: B023
-            for rival in sorted(best, key=lambda entry: median(seconds_of(entry, passes))):  # noqa: B023
+            best = [min(each, key=lambda entry: median(seconds_of(entry, passes))) for each in rivals.values()]
+            for rival in sorted(best, key=lambda entry: median(seconds_of(entry, passes))):
                 if seconds_of(ours, passes):
                     rows.append([ours.form, passes, rival.name, *_ratio_and_spread(ours, rival, passes)])
     return markdown_table(["ours", "passes", "fastest API of a rival", "ratio", "round by round"], rows) if rows else ""

@@ -137,14 +137,14 @@ def _tail(errors: IO[bytes]) -> str:
 
 
 def _signal_name(number: int) -> str:
-    name = signal.Signals(number).name if number in iter(signal.Signals) else f"signal {number}"
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     return f"{name}, possibly because memory ran out" if name == "SIGKILL" else name
 
 
 def one_line(text: str) -> str:
     """Return `text` as one short line that fits a cell of a Markdown table.
 
-    >>> one_line("a |\\n b")
+    >>> one_line("a |   b")
     'a / b'
     """
     joined = " ".join(text.split()).replace("|", "/")

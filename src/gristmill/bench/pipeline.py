@@ -227,12 +227,12 @@ def _measure_memories(entries: Sequence[Entry]) -> KeyboardInterrupt | None:
 def measure_memory(entry: Entry) -> None:
     """Run the entry once more and record the peak memory of its processes; its time is not used.
 
-    If this run fails, the entry keeps its times and has no memory.
+    If this run fails, an entry with times keeps them and has no memory.
     """
     with TreeMemory() as memory:
         sample = attempt(entry, f"memory: {entry.name}, {entry.num_threads}t")
     if sample is None:
-        entry.problem = None
+        entry.problem = None if entry.runs else entry.problem
     else:
         entry.memory = {
             "peak_bytes": max(memory.peak_bytes, entry.memory.get("peak_bytes", 0)),

@@ -287,7 +287,7 @@ def _speed(row: Row) -> float:
 
 
 def _speed_up(row: Row, rows: Sequence[Row]) -> float | None:
-    """Return the time with one thread divided by the time of this row; None if there is none with one thread."""
+    """Return the time with one thread divided by the time of this row; None if that row is missing."""
     for other in rows:
         same = (other.entry.form, other.size) == (row.entry.form, row.size)
         if same and other.entry.num_threads == 1 and other.entry.is_measured:

@@ -174,6 +174,7 @@ def _page(
     parts = [
         markdown_table(HEADER, [_row(entry, entries, corpus, ours) for entry in entries]),
         *notes_of(entries),
+        _memory_note(entries),
         comparison.remark,
         "In the timed region, imports excluded:\n" + "\n".join(timed) if timed else "",
         "Published figures, from other machines:\n\n" + training_table(),
@@ -187,6 +188,17 @@ def _page(
         parts,
         {"num_bytes": corpus.num_bytes, "entries": [entry.as_data() for entry in entries]},
         bar_chart(f"{title}: seconds", bars, caption=chart_caption(about)),
+    )
+
+
+def _memory_note(entries: Sequence[Entry]) -> str:
+    """Return how much memory the processes had before the clock started."""
+    starts = [run.start_rss_bytes / 1e6 for entry in entries if entry.is_measured for run in entry.runs]
+    if not starts:
+        return ""
+    return (
+        f"peak MB: high-water mark of the process. The interpreter and imports, gristmill's included, are "
+        f"{min(starts):.0f} to {max(starts):.0f} MB of it."
     )
 
 

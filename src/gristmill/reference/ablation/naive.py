@@ -36,7 +36,7 @@ def count_words_of(data: bytes) -> dict[bytes, int]:
     r"""Return the words of a text, which is split at `<|endoftext|>` first, so that no word crosses a document's end.
 
     >>> count_words_of(b"low low\r\nlow<|endoftext|>low")
-    {b'low': 2, b' low': 1, b'\r': 1, b'\n': 1}
+    {b'low': 3, b' low': 1, b'\r': 1, b'\n': 1}
     """
     pattern = regex.compile(resolve_pattern("gpt2").regex)
     words: dict[str, int] = {}
