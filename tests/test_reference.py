@@ -11,8 +11,8 @@ import pytest
 import regex
 
 from gristmill import reference
-from gristmill.reference import pipeline
 from gristmill.pretokenize.patterns import NATIVE_PATTERNS
+from gristmill.reference import pipeline
 from texts import STORY, random_story
 
 TIE_BREAKS = ["greatest-bytes", "smallest-ids", "huggingface", "first-seen"]

@@ -21,7 +21,7 @@ from gristmill.bench.ablation.extrapolation import (
     estimate_merge_seconds,
     fit,
 )
-from gristmill.bench.ablation.page import chart_of, notes_of, table_of, write_page
+from gristmill.bench.ablation.page import chart_of, notes_of, publish_ablation, table_of
 from gristmill.bench.ablation.rows import Row, chosen_rows, parse_letters
 from gristmill.bench.ablation.suites import cases_of
 from gristmill.bench.corpora import resolve
@@ -88,7 +88,7 @@ def test_the_note_says_how_far_the_inexact_row_differs(ablation):
 
 
 def test_the_files_of_a_result_can_be_read_again(ablation, tmp_path):
-    page = write_page(ablation, tmp_path)
+    page = publish_ablation(ablation, tmp_path)
     data = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
     assert [row["letter"] for row in data["rows"]] == [result.row.letter for result in ablation.results]
     assert {"CPU", "cores", "memory", "versions", "command"} <= data["about"].keys()
@@ -96,7 +96,7 @@ def test_the_files_of_a_result_can_be_read_again(ablation, tmp_path):
     chart = ElementTree.fromstring(page.with_suffix(".svg").read_text(encoding="utf-8"))
     words = "".join(chart.itertext())
     assert all(result.row.label in words for result in ablation.results)
-    assert chart_of(ablation) == page.with_suffix(".svg").read_text(encoding="utf-8")
+    assert chart_of(ablation, data["about"]) == page.with_suffix(".svg").read_text(encoding="utf-8")
 
 
 FAKES = {
@@ -151,8 +151,8 @@ def test_an_interruption_keeps_what_was_measured(corpus, tmp_path, monkeypatch):
     assert calls == ["h", "a", "f"]
     assert isinstance(ablation.interruption, KeyboardInterrupt)
     assert [result.reason for result in ablation.results] == ["", *["not measured: interrupted"] * 2]
-    page = write_page(ablation, tmp_path)
-    assert json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))["is_interrupted"]
+    page = publish_ablation(ablation, tmp_path)
+    assert json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))["interrupted"]
     assert "interrupted" in page.read_text(encoding="utf-8")
 
 
@@ -259,7 +259,7 @@ def test_the_command_prints_the_table_and_writes_it(corpus, tmp_path):
         f"ablation_corpus_{VOCAB_SIZE}.{end}" for end in ("json", "md", "svg")
     }
     assert "(f) incremental counts, inverted index" in run.stdout
-    assert f"saved to {output}" in run.stdout
+    assert f"written: {output}" in run.stderr
     assert "native core, 1 thread" in run.stderr
 
 
@@ -291,7 +291,7 @@ def test_ctrl_c_writes_the_rows_so_far_and_ends_with_130(corpus, tmp_path):
                 run.send_signal(signal.SIGINT)
         assert run.wait(timeout=60) == 130
     data = json.loads((tmp_path / "ablation_corpus_400.json").read_text(encoding="utf-8"))
-    assert data["is_interrupted"]
+    assert data["interrupted"]
     reasons = {row["letter"]: row["reason"] for row in data["rows"]}
     assert reasons == {"a": "", "b": "not measured: interrupted", "h": "not measured: interrupted"}
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DEFAULT_CORPUS = "sample:21MB"
 DEFAULT_VOCAB_SIZE = 4_096
 DEFAULT_TIME_LIMIT = 60.0
-QUICK_CORPUS, QUICK_VOCAB_SIZE, QUICK_TIME_LIMIT = "sample:1MB", 500, 2.0
+QUICK_SIZE, QUICK_VOCAB_SIZE, QUICK_TIME_LIMIT = "1MB", 500, 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,38 +87,41 @@ class Ablation:
     """Folder for the results: a Markdown table, a chart (SVG) and all numbers (JSON) per corpus."""
 
     quick: Flag = False
-    """Use 1 MB of text, a vocabulary of 500 and 2 s per row: a check that everything works, not a measurement."""
+    """Use the first 1 MB of the text, a vocabulary of 500 and 2 s per row: a check that all rows work."""
 
     def run(self) -> int:
         from gristmill.bench.ablation.contest import EXTRA_RUNS, run_ablation
-        from gristmill.bench.ablation.page import notes_of, table_of, write_page
+        from gristmill.bench.ablation.page import publish_ablation
         from gristmill.bench.ablation.rows import LETTERS, parse_letters
         from gristmill.bench.corpora import resolve
         from gristmill.bench.tables import prepare_folder
+        from gristmill.errors import CorpusError
 
         letters = list(LETTERS) if self.rows is None else parse_letters(",".join(self.rows))
         threads = parse_threads(self.threads)
         cases = self._cases()
         time_limit = self.time_limit or (QUICK_TIME_LIMIT if self.quick else DEFAULT_TIME_LIMIT)
+        corpora = [resolve(case.corpus) for case in cases]  # a missing file must not end the run after an hour
         prepare_folder(self.output)
-        is_right = True
-        for case in cases:
-            ablation = run_ablation(
-                resolve(case.corpus),
-                vocab_size=case.vocab_size,
-                letters=letters,
-                threads=threads,
-                time_limit=time_limit,
-                num_extra_runs=0 if self.quick else EXTRA_RUNS,
-                report=lambda line: print(line, file=sys.stderr, flush=True),
-            )
-            page = write_page(ablation, self.output, case=case)
-            print(
-                "\n".join(
-                    [table_of(ablation), "", *(f"* {note}" for note in notes_of(ablation)), "", f"saved to {page}"]
+        is_right, skipped = True, 0
+        for case, corpus in zip(cases, corpora, strict=True):
+            try:
+                ablation = run_ablation(
+                    corpus,
+                    vocab_size=case.vocab_size,
+                    letters=letters,
+                    threads=threads,
+                    time_limit=time_limit,
+                    num_extra_runs=0 if self.quick else EXTRA_RUNS,
+                    report=_report,
                 )
-            )
-            sys.stdout.flush()
+            except CorpusError as reason:  # such as a corpus without a pair to merge
+                skipped += 1
+                if skipped == len(cases):
+                    raise
+                _report(f"skipped: {reason}")
+                continue
+            publish_ablation(ablation, self.output, case=case)
             is_right = is_right and ablation.is_core_right
             if ablation.interruption is not None:
                 raise ablation.interruption
@@ -126,6 +129,7 @@ class Ablation:
 
     def _cases(self) -> list[Case]:
         from gristmill.bench.ablation.suites import Case, cases_of
+        from gristmill.bench.corpora import SLICED
 
         if self.time_limit is not None and not 0 < self.time_limit < float("inf"):
             raise UsageError(f"--time-limit {self.time_limit:g} is not a positive number of seconds.")
@@ -135,11 +139,20 @@ class Ablation:
                 what = "--quick" if self.quick else "--vocab-size"
                 raise UsageError(f"--suite sets the corpora and vocabulary sizes; do not pass {what} with it.")
             return cases_of(self.suite, corpora)
-        default_corpus, default_size = DEFAULT_CORPUS, DEFAULT_VOCAB_SIZE
+        vocab_size = self.vocab_size
+        if vocab_size is None:
+            vocab_size = QUICK_VOCAB_SIZE if self.quick else DEFAULT_VOCAB_SIZE
         if self.quick:
-            default_corpus, default_size = QUICK_CORPUS, QUICK_VOCAB_SIZE
-        vocab_size = default_size if self.vocab_size is None else self.vocab_size
-        return [Case("", corpus, vocab_size) for corpus in corpora or (default_corpus,)]
+            names = [
+                corpus if SLICED.fullmatch(corpus) else f"{corpus}:{QUICK_SIZE}" for corpus in corpora or ("sample",)
+            ]
+        else:
+            names = list(corpora or (DEFAULT_CORPUS,))
+        return [Case("", name, vocab_size) for name in names]
+
+
+def _report(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def parse_threads(values: Sequence[str] | None) -> list[int]:

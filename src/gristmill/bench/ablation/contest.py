@@ -106,7 +106,6 @@ class Ablation:
             "vocab_size": self.vocab_size,
             "num_merges": self.num_merges,
             "time_limit_seconds": self.time_limit,
-            "is_interrupted": self.interruption is not None,
             "rows": rows,
         }
 

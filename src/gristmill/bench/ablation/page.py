@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from gristmill.bench.ablation.contest import Ablation, Measured, Result
@@ -9,11 +10,12 @@ from gristmill.bench.ablation.rows import CORE, GPU
 from gristmill.bench.ablation.suites import Case
 from gristmill.bench.charts import Bar, bar_chart
 from gristmill.bench.machine import describe_run
+from gristmill.bench.pages import Page, plural, publish_page
 from gristmill.bench.published import training_table
-from gristmill.bench.tables import markdown_table, write_result
+from gristmill.bench.tables import markdown_table
 from gristmill.reference.ablation.rare_words import MIN_COUNT
 
-__all__ = ["chart_of", "notes_of", "table_of", "write_page"]
+__all__ = ["chart_of", "notes_of", "publish_ablation", "table_of"]
 
 HEADER = ["program", "pretokenize s", "merges/s", "total s", "speed-up", "CPU/wall", "peak MB", "same merges"]
 BASE = "a"
@@ -63,13 +65,11 @@ def notes_of(ablation: Ablation) -> list[str]:
     noisy = [row.label for row, each in measured if not each.is_quiet]
     if noisy:
         notes.append(f"Other processes used the CPU during: {', '.join(noisy)}.")
-    if ablation.interruption is not None:
-        notes.append("The run was interrupted; the rows after that are not measured.")
     return notes
 
 
-def chart_of(ablation: Ablation) -> str:
-    """Return the total times as a bar chart with a logarithmic scale."""
+def chart_of(ablation: Ablation, about: Mapping[str, str]) -> str:
+    """Return the total times as a bar chart with a logarithmic scale. `about` names the machine, for the caption."""
     base = _base(ablation)
     bars = []
     for result in ablation.results:
@@ -89,27 +89,29 @@ def chart_of(ablation: Ablation) -> str:
         caption += f" The factor is the speed-up against ({BASE})."
     if any(result.measured and _is_extrapolated(result.measured) for result in ablation.results):
         caption += f" {MARK}: extrapolated from the first merges."
+    caption += f" {about['CPU']}, {plural(int(about['cores']), 'core')}; {about['versions']}; {about['date']}."
     title = f"What each optimization of BPE training is worth: {_corpus(ablation)}"
     return bar_chart(title, bars, caption=caption, log_scale=True)
 
 
-def write_page(ablation: Ablation, folder: Path, *, case: Case | None = None) -> Path:
-    """Write the table, the chart and every number to `folder`; return the path of the Markdown file."""
-    body = table_of(ablation) + "\n\n" + "\n".join(f"* {note}" for note in notes_of(ablation))
+def publish_ablation(ablation: Ablation, folder: Path, *, case: Case | None = None) -> Path:
+    """Print the table, then write it to `folder` with the chart and every number; return the path of the table."""
+    corpus = {"corpus": f"{ablation.corpus.what}, {ablation.corpus.num_bytes:,} bytes"}
+    about = corpus | describe_run(["gristmill", "regex"])
+    heading = f"{case.title}: what" if case is not None and case.title else "What"
+    parts = [table_of(ablation), "\n".join(f"* {note}" for note in notes_of(ablation))]
     if case is not None and case.published:
-        body += "\n\nPublished times of other programs, on other machines and on text of the same kind:\n\n"
-        body += training_table(case.published)
-    about = {"corpus": f"{ablation.corpus.what}, {ablation.corpus.num_bytes:,} bytes"}
-    heading = f"{case.title}: " if case is not None and case.title else ""
-    return write_result(
-        f"ablation_{ablation.corpus.name}_{ablation.vocab_size}",
-        title=f"{heading}what each optimization of BPE training is worth, {_corpus(ablation)}",
-        about=about | describe_run(["gristmill", "regex"]),
-        body=body,
+        parts.append("Published times of other programs, on other machines and on text of the same kind:")
+        parts.append(training_table(case.published))
+    page = Page(
+        name=f"ablation_{ablation.corpus.name}_{ablation.vocab_size}",
+        title=f"{heading} each optimization of BPE training is worth, {_corpus(ablation)}",
+        about=about,
+        parts=parts,
         data=ablation.as_json(),
-        folder=folder,
-        chart=chart_of(ablation),
+        chart=chart_of(ablation, about),
     )
+    return publish_page(page, folder, is_interrupted=ablation.interruption is not None)
 
 
 def _corpus(ablation: Ablation) -> str:
