@@ -46,6 +46,8 @@ def corpus(tmp_path_factory):
 def ablation(corpus):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(contest, "CORE_ROUNDS", 1)
+        patch.setattr(contest, "MIN_FITTED", 1)
+        patch.setattr(contest, "MIN_FITTED_INCREMENTAL", 1)
         return run_ablation(corpus, vocab_size=VOCAB_SIZE, letters=list(ALL), threads=[1, 2], time_limit=0.02, **ONCE)
 
 
@@ -76,6 +78,12 @@ def test_a_row_that_reaches_its_time_limit_is_extrapolated_and_marked(ablation):
     assert cells[2][0] == cells[3][0] == cells[4][0] == "~"
     assert cells[7] == f"yes, first {measured.num_measured_merges}"
     assert any("`~` marks extrapolated numbers" in note for note in notes_of(ablation))
+
+
+def test_a_handful_of_merges_is_not_extrapolated(corpus):
+    ablation = run_ablation(corpus, vocab_size=VOCAB_SIZE, letters="b", threads=[2], time_limit=1e-9, **ONCE)
+    assert ablation.results[0].measured is None
+    assert ablation.results[0].reason == "too few merges to extrapolate: 1 in 1e-09 s; 10 are needed"
 
 
 def test_the_note_says_how_far_the_inexact_row_differs(ablation):

@@ -33,6 +33,8 @@ EXTRA_RUNS = 1
 MEMORY_INTERVAL_SECONDS = 0.1
 # Pretokenizing, and one merge that begins before the time limit, take more time. A row that hangs must end too.
 MORE_TIME_LIMITS, MORE_SECONDS = 3, 60
+# Fewer measured merges say nothing about the others. With an inverted index the first merges are unlike the later ones.
+MIN_FITTED, MIN_FITTED_INCREMENTAL = 10, 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,6 +217,10 @@ def _measure_row(row: Row, timing: _Timing, core: Sequence[Pair], num_extra_runs
         where = f"from merge {differing[0] + 1:,} on" if differing else f"{len(merges):,} instead of {len(core):,}"
         return Result(row, None, f"other merges than the native core, {where}; no time is shown")
     times = [float(seconds) for seconds in facts.get("merge_seconds", [])]
+    needed = MIN_FITTED_INCREMENTAL if row.is_incremental else MIN_FITTED
+    if not facts["is_complete"] and len(times) < needed:
+        learned = f"{len(times):,} in {timing.time_limit:g} s"
+        return Result(row, None, f"too few merges to extrapolate: {learned}; {needed} are needed")
     merge_seconds = facts.get("total_merge_seconds", sum(times))
     rule_check = None
     if times:
