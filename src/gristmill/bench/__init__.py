@@ -8,6 +8,7 @@ encode_report.py       its page
 pipeline.py            `bench_pipeline`: from a text file to a token file
 pipeline_report.py     its page
 scaling.py             `bench_scaling`: gristmill by threads and by size of the corpus
+ablation/              `run_ablation`: what each optimization of training is worth
 
 The systems that are compared, one adapter per library:
 

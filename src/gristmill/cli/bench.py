@@ -21,6 +21,7 @@ ACTIONS = {
     "encode": "Encode",
     "pipeline": "Pipeline",
     "scaling": "Scaling",
+    "ablation": "Ablation",
 }
 
 
@@ -36,7 +37,7 @@ class Command:
         ("Compare training in a few seconds.", "gristmill bench train --quick"),
         ("Compare encoding on your own text.", "gristmill bench encode --corpus corpus.txt"),
         ("Compare whole pipelines, from text to token files.", "gristmill bench pipeline"),
-        ("Measure the speed-up with threads.", "gristmill bench scaling"),
+        ("Measure what each optimization of training is worth.", "gristmill bench ablation"),
     )
 
     action: Annotated[str, tyro.conf.Positional, one_of(ACTIONS), tyro.conf.arg(name="ACTION")]

@@ -21,7 +21,8 @@ PROC = Path("/proc")
 class TreeMemory:
     """The peak memory of the descendants: in total, and without the contents of files."""
 
-    def __init__(self) -> None:
+    def __init__(self, interval_seconds: float = INTERVAL_SECONDS) -> None:
+        self._interval_seconds = interval_seconds
         self.peak_bytes = 0
         self.peak_anonymous_bytes = 0
         self.num_samples = 0
@@ -43,7 +44,7 @@ class TreeMemory:
     def _watch(self) -> None:
         due = time.monotonic()
         while not self._stop.wait(max(0.0, due - time.monotonic())):
-            due = time.monotonic() + INTERVAL_SECONDS
+            due = time.monotonic() + self._interval_seconds
             held = [_memory(pid) for pid in descendants(os.getpid()) if _command(pid) != self._own_command]
             size = "Rss:" if len(held) == 1 else "Pss:"
             self.peak_bytes = max(self.peak_bytes, sum(each.get(size, 0) for each in held))
