@@ -1,1 +1,13 @@
-"""Analysis: figures of tokenizers and shards, for reports, pages and the command line."""
+"""Analysis: figures of tokenizers and shards, for reports, pages and the command line.
+
+Every function here is pure: it takes a tokenizer, a text or a folder, and returns numbers. Drawing is in `report`.
+
+| module | contents |
+|---|---|
+| `token_text` | tokens as readable text without ambiguity |
+| `vocabulary` | lengths of tokens; longest, whitespace, partial UTF-8 and special tokens |
+| `usage` | how often a text uses each token; bytes per token, fertility, Rényi efficiency, unused tokens |
+| `growth` | how often each merge is applied; bytes per token by vocabulary size; strange tokens |
+| `scripts` | the writing systems of a text, and how well tokens cover them |
+| `shard_contents` | token counts, document lengths and samples of a folder of shards, in bounded time |
+"""

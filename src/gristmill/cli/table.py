@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
+from gristmill.analysis.token_text import show_token
+
+__all__ = ["bar", "columns", "one_line", "pairs", "show_token"]
+
 
 def pairs(rows: Sequence[tuple[str, str]], *, indent: int = 2) -> str:
     """Return one line per name and value, with the values aligned.
@@ -57,36 +61,3 @@ def bar(share: float, width: int = 30) -> str:
     if share > 0:
         eighths = max(eighths, 1)
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
-
-
-def show_token(token: bytes) -> str:
-    r"""Return a token as readable text without ambiguity.
-
-    A space is shown as ␣. Characters that cannot be printed and bytes that are not a complete character are escaped, as
-    are a backslash and a real ␣, so two different tokens never look the same.
-
-    >>> print(*map(show_token, [b" the", b"\n\n", "é".encode(), b"\xc3", b"\\n"]))
-    ␣the \n\n é \xc3 \\n
-    """
-    return "".join(map(_show_character, token.decode("utf-8", "surrogateescape")))
-
-
-_NAMED = {" ": "␣", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\\": r"\\", "␣": r"\u2423"}
-
-
-def _show_character(character: str) -> str:
-    if character in _NAMED:
-        return _NAMED[character]
-    code = ord(character)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not part of a complete character
-        return f"\\x{code - 0xDC00:02x}"
-    if character.isprintable() and not _combines(character):
-        return character
-    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def _combines(character: str) -> bool:
-    """Return whether a character is drawn on top of the previous one."""
-    import unicodedata
-
-    return ord(character) > 0x300 and unicodedata.category(character).startswith("M")
