@@ -59,6 +59,9 @@ class _Chunk(Protocol):
 def search_text(split: OpenSplit, query: str, *, cursor: int, ignore_case: bool) -> Searched:
     """Return documents from token `cursor` on whose bytes contain `query`, wherever tokens begin and end.
 
+    Special tokens are not text: "end" does not match the end of every document. A query that spells a special token out
+    does match it.
+
     ignore_case: for the letters A to Z.
     """
     data = query.encode("utf-8", "replace")
@@ -70,13 +73,15 @@ def search_text(split: OpenSplit, query: str, *, cursor: int, ignore_case: bool)
     if tokenizer is None:
         raise Refusal(f"Text cannot be searched without a tokenizer: {split.why_no_tokenizer} Search for ids instead.")
     wanted = data.lower() if ignore_case else data
+    specials = tokenizer.special_tokens
+    separators = [] if any(special in query for special in specials) else list(specials.values())
 
     def chunk(ids: NDArray[Any]) -> _Chunk:
         try:
             text = tokenizer.decode_bytes(ids)
         except UnknownTokenError as error:
             raise Refusal(f"These ids are not of this tokenizer: {error}") from error
-        return _Text(text.lower() if ignore_case else text, wanted, ids, split.token_lengths)
+        return _Text(text.lower() if ignore_case else text, wanted, ids, split.token_lengths, separators)
 
     # Every token has at least one byte, so this many tokens contain any match.
     return _search(split, chunk, cursor, longest=len(data))
@@ -128,20 +133,27 @@ def _search(split: OpenSplit, make_chunk: Any, cursor: int, *, longest: int) -> 
 
 
 class _Text:
-    """Matches of bytes in a chunk of tokens."""
+    """Matches of bytes in a chunk of tokens. A match that overlaps a token of `separators` is none."""
 
-    def __init__(self, text: bytes, wanted: bytes, ids: NDArray[Any], lengths: NDArray[np.int64]) -> None:
+    def __init__(
+        self, text: bytes, wanted: bytes, ids: NDArray[Any], lengths: NDArray[np.int64], separators: list[int]
+    ) -> None:
         self._text, self._wanted, self._ids, self._lengths = text, wanted, ids, lengths
+        self._separators = separators
         self._ends: NDArray[np.int64] | None = None  # of each token, in bytes; most chunks have no match
 
     def find(self, token: int) -> tuple[int, int] | None:
-        begin = int(self._token_ends()[token - 1]) if token else 0
-        place = self._text.find(self._wanted, begin)
-        if place < 0:
-            return None
-        ends = self._token_ends()
-        first, last = np.searchsorted(ends, [place, place + len(self._wanted) - 1], "right").tolist()
-        return first, last
+        while True:
+            begin = int(self._token_ends()[token - 1]) if token else 0
+            place = self._text.find(self._wanted, begin)
+            if place < 0:
+                return None
+            places = [place, place + len(self._wanted) - 1]
+            first, last = np.searchsorted(self._token_ends(), places, "right").tolist()
+            separating = [i for i in range(first, last + 1) if self._ids[i] in self._separators]
+            if not separating:
+                return first, last
+            token = separating[-1] + 1
 
     def _token_ends(self) -> NDArray[np.int64]:
         if self._ends is None:

@@ -75,8 +75,8 @@ export function makeReader(room) {
         const kind = unknown.has(i) ? "unknown" : special.has(i) ? "special" : `c${i % 5}`;
         const token = element("span", { class: `t ${kind}${isFound(i) ? " found" : ""}`, role: "option", id: `t${i}`, "aria-selected": "false", "aria-label": shown.texts && !shown.texts[i].trim() ? spoken(shown.texts[i]) : null });
         if (mode === "bare" || unknown.has(i)) token.append(String(id));
-        else token.append(...visible(shown.texts[i], mode === "ids"));
-        if (mode === "ids") token.append(element("small", {}, String(id)));
+        else if (mode === "ids") token.append(element("span", {}, visible(shown.texts[i], true)), element("small", {}, String(id)));
+        else token.append(...visible(shown.texts[i], false));
         parts.append(token);
         if (mode === "ids" && shown.texts[i].includes("\n")) parts.append(element("br"));
       });
