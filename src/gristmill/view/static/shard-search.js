@@ -20,6 +20,7 @@ export function makeSearch(room, open) {
         const { query, kind, ignore_case, cursor, split, tokenizer, edition } = mine;
         const reply = await request(room.query("search"), { query, kind, ignore_case, cursor, split, tokenizer, edition }, mine.controller);
         if (search !== mine) return;
+        if (mine.controller.signal.aborted) break;
         [mine.cursor, mine.total] = [reply.cursor, reply.total];
         mine.number += reply.results.length;
         by("results").append(...reply.results.map(row));
@@ -27,8 +28,9 @@ export function makeSearch(room, open) {
       }
     } catch (error) {
       if (search !== mine) return;
-      mine.problem = error.name === "AbortError" ? "Stopped. " : `${error.message} `;
+      mine.problem = `${error.message} `;
     }
+    if (mine.controller.signal.aborted) mine.problem = "Stopped. ";
     mine.isRunning = false;
     draw();
     announce(by("search-status").textContent);
@@ -67,8 +69,9 @@ export function makeSearch(room, open) {
   by("search").addEventListener("submit", (event) => {
     event.preventDefault();
     clear();
-    if (!by("query").value) {
-      by("search-status").textContent = by("kind").value === "ids" ? "Type ids separated by spaces, such as 17 256." : "Type a text to search for.";
+    const isIds = by("kind").value === "ids";
+    if (isIds ? !/^[\s,[]*\d{1,10}([\s,]+\d{1,10})*[\s,\]]*$/.test(by("query").value) : !by("query").value) {
+      by("search-status").textContent = isIds ? "Type ids separated by spaces, such as 17 256." : "Type a text to search for.";
       return;
     }
     search = {

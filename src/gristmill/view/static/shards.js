@@ -14,6 +14,8 @@ const reader = makeReader(room);
 const search = makeSearch(room, (number, offset, found) => reader.open(number, offset, found));
 const statistics = makeStatistics(room);
 let loading = 0;
+let timer;
+let polls = 0;
 let problem = null; // why the folder cannot be shown now
 
 function query(name, parameters = {}) {
@@ -97,10 +99,14 @@ function fail(reply) {
     element("div", { class: "scroll" }, table("Written so far", ["split", "#documents", "#tokens", "#bytes of text", "#finished shards"], rows)));
 }
 
+/** Ask whether the folder is still the same: every few seconds, and when the page becomes visible. */
 async function poll() {
+  clearTimeout(timer);
+  const mine = ++polls;
   if (!document.hidden) {
     try {
       const state = await request(query("state"));
+      if (mine !== polls) return;
       if (state.problem) fail(state);
       else if (problem !== null) await load(place());
       else if (room.facts) changed(state.edition);
@@ -109,7 +115,7 @@ async function poll() {
       showError(error);
     }
   }
-  setTimeout(poll, POLL_MILLISECONDS);
+  if (mine === polls) timer = setTimeout(poll, POLL_MILLISECONDS);
 }
 
 function drawChoices() {
@@ -211,4 +217,5 @@ addEventListener("hashchange", () => {
 const wanted = place();
 room.number = Math.min(wanted.folder ?? 0, artefacts.shards.length - 1);
 await load(wanted);
-setTimeout(poll, POLL_MILLISECONDS);
+timer = setTimeout(poll, POLL_MILLISECONDS);
+document.addEventListener("visibilitychange", poll);
