@@ -115,7 +115,7 @@ def test_everything_fits_and_is_accessible(address, open_page):
     page.wait_for_selector("text=shard-00000.bin")
     for width, scheme in zip(WIDTHS, ("light", "dark"), strict=True):
         page.set_viewport_size({"width": width, "height": 800})
-        page.emulate_media(color_scheme=scheme)
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # no half-faded colors
         page.wait_for_selector(f"html[data-theme={scheme}]")
         check_layout(page)
         check_accessibility(page)
