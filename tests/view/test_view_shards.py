@@ -20,7 +20,15 @@ from gristmill.view.token_texts import token_texts
 from shards.builder import build_folder, train
 
 TOKENIZER = train()
-TEXTS = ["low lower", "", "newest widest newer", "wide\u202er \x1b é日", "the lowest low low low lower", "x" * 5000, "wider"]
+TEXTS = [
+    "low lower",
+    "",
+    "newest widest newer",
+    "wide\u202er \x1b é日",
+    "the lowest low low low lower",
+    "x" * 5000,
+    "wider",
+]
 
 
 def client_of(*paths):

@@ -6,6 +6,10 @@
 | `security` | token, Host, Origin, body size and response headers of every request |
 | `replies` | JSON requests and replies, and errors as replies |
 | `events` | server-sent events |
+| `shards` | the page about shards |
+| `shard_folder` | a folder of shards as the page reads it: opened once, and again when it is replaced |
+| `shard_search` | documents that contain a text or ids, a bounded number of tokens per request |
+| `token_texts` | the tokens of a text as the pages show them |
 | `app` | the application: all rooms, protected by the token |
 | `server` | `serve`: sockets, the printed address, shutdown |
 

@@ -14,11 +14,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.analysis.shard_contents import count_shard_tokens, document_lengths, has_manifest, read_contents
+from gristmill.analysis.shard_contents import count_shard_tokens, document_lengths, read_contents
 from gristmill.analysis.vocabulary import token_lengths
 from gristmill.errors import GristmillError, InputChangedError, ShardsFormatError
 from gristmill.shards import Manifest, Shards
 from gristmill.shards.edition import Edition
+from gristmill.shards.folder_kind import is_gristmill_folder
 from gristmill.shards.foreign import checksum_of
 from gristmill.shards.journal import Journal
 from gristmill.shards.manifest import PROGRESS_FILE
@@ -74,7 +75,7 @@ class OpenFolder:
     @classmethod
     def from_path(cls, path: Path) -> OpenFolder:
         """Open the shards that are in the folder now."""
-        if has_manifest(path):
+        if is_gristmill_folder(path):
             edition = Edition.from_folder(path)
             manifest = Manifest.read(path)
             edition.check()

@@ -74,7 +74,7 @@ class _Room:
     # What the folder is
 
     def state(self, request: Request) -> Response:
-        """Reply with the edition in the folder, or with the reason why there is none. The page asks repeatedly."""
+        """Reply with the edition in the folder, or with the reason why it cannot be shown. The page asks repeatedly."""
         folder = self._folder(request)
         opened = _try_open(folder)
         return reply({"edition": opened.edition} if isinstance(opened, OpenFolder) else opened)
@@ -98,7 +98,9 @@ class _Room:
                 "foreign": opened.is_foreign,
                 "vocab_size": manifest.vocab_size or None,
                 "fingerprint": manifest.tokenizer_fingerprint or None,
-                "end_of_text": None if mark is None else {"id": mark.id, "token": shown(mark.token), "position": mark.position},
+                "end_of_text": None
+                if mark is None
+                else {"id": mark.id, "token": shown(mark.token), "position": mark.position},
                 "unreadable": _why_unreadable(opened) if layout.converts else None,
                 "splits": [
                     {

@@ -139,7 +139,7 @@ export function makeReader(room) {
     describe(Math.min(Math.max(moves[event.key], 0), shown.ids.length - 1));
     by(`t${now}`).scrollIntoView({ block: "nearest" });
   });
-  // Letters act only while something in the reader has the focus, so they disturb nobody who types elsewhere.
+  // Letters act only while something in the reader has the focus, so typing elsewhere never moves the document.
   by("reader").addEventListener("keydown", (event) => {
     if (event.target.matches("input, select") || event.ctrlKey || event.metaKey || event.altKey) return;
     const actions = { n: () => step(1), p: () => step(-1), r: random };

@@ -122,7 +122,8 @@ function drawChoices() {
   const { facts } = room;
   by("folder").replaceChildren(...artefacts.shards.map((name, i) => element("option", { value: i, selected: i === room.number }, name)));
   by("folder-choice").hidden = artefacts.shards.length < 2;
-  by("title").textContent = artefacts.shards.length < 2 ? `Shards: ${artefacts.shards[room.number]}` : "Shards";
+  const name = artefacts.shards[room.number];
+  by("title").textContent = artefacts.shards.length < 2 && name !== "shards" ? `Shards: ${name}` : "Shards";
   by("splits").hidden = facts.splits.length < 2;
   by("splits").replaceChildren(element("legend", { class: "quiet" }, "Split"), ...facts.splits.map(({ name }) =>
     element("label", {}, element("input", { type: "radio", name: "split", value: name, checked: name === room.split, onchange: () => {
