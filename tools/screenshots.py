@@ -1,9 +1,9 @@
 """Take the pictures of docs/view.md: `make screenshots`, or `python tools/screenshots.py --all build/screenshots`.
 
 The script makes a corpus, two tokenizers, shards and two small runs with fixed seeds, serves them with
-`gristmill view`, and opens the pages in headless Chromium. Nothing is downloaded. With --all FOLDER, it takes every page
-at 390 and 1,280 px in light and dark colors, for a person who wants to look at all of them, and leaves docs/images as it
-is.
+`gristmill view`, and opens the pages in headless Chromium. Nothing is downloaded. With --all FOLDER, it takes every
+page at 390 and 1,280 px in light and dark colors, for a person who wants to look at all of them, and leaves docs/images
+as it is.
 
 A room is one entry of `PAGES`: its address and what to do on the page before the picture is taken. `PICTURES` lists
 what goes to docs/images.
