@@ -2,11 +2,13 @@
 #
 #   make quickstart   sample corpus -> tokenizer -> token shards -> small language model -> story -> report, in a new
 #                     virtual environment
-#   make test         C++ tests, then Python tests
+#   make test         C++ tests, then Python tests; tests of pages need Chromium (a Debian package, installed as root) and
+#                     are skipped without it
 #   make check        ruff, clang-format, plain words, import contracts, mypy, pyright; then C++ tests under AddressSanitizer and
 #                     UndefinedBehaviorSanitizer
 #   make docs         build the documentation site into site/
 #   make check-docs   build the site and look at every page in Chromium: 390 and 1,280 px, light and dark
+#   make screenshots  make sample artefacts, and take the pictures of docs/view.md in Chromium
 #   make plots        draw the pictures of README and docs from the committed results and from the code
 #   make bench        gristmill bench: this machine, beside the rivals that pip can install
 #   make format       format the Python and C++ sources
@@ -30,7 +32,7 @@ python_sources := $(shell find src/gristmill -name '*.py' -o -name '*.pyi' -o -p
 # Scripts that mypy --strict and pyright check: one uses every public name, the other makes mistakes on purpose.
 typed_scripts := tests/typing/every_public_name.py tests/typing/mistakes.py
 
-.PHONY: quickstart test test-cpp test-python check check-static check-sanitized docs check-docs plots bench format aarch64 wheel transformers4 tsan fuzz clean
+.PHONY: quickstart test test-cpp test-python check check-static check-sanitized docs check-docs screenshots plots bench format aarch64 wheel transformers4 tsan fuzz clean
 
 quickstart: $(VENV)/.installed
 	@mkdir -p quickstart
@@ -55,7 +57,11 @@ test-cpp: $(VENV)/.tools
 	$(BIN)/cmake --build build/tests -j $(JOBS)
 	$(BIN)/ctest --test-dir build/tests -j $(JOBS) --output-on-failure
 
+# CHROMIUM installs the browser, or fails with a message where that is not possible.
+CHROMIUM := { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null || tools/install_debian.sh chromium
+
 test-python: $(VENV)/.installed-test
+	@$(CHROMIUM) || echo "Continuing without Chromium: the tests of pages in a browser are skipped." >&2
 	$(BIN)/python -m pytest -n $(JOBS)
 
 check: check-static check-sanitized
@@ -102,8 +108,12 @@ docs: $(VENV)/.installed-docs
 	@echo "Built the documentation site: open site/index.html"
 
 check-docs: docs
-	@command -v chromium >/dev/null || tools/install_debian.sh chromium
+	@$(CHROMIUM)
 	$(BIN)/python tools/look_at_site.py site
+
+screenshots: $(VENV)/.installed-test
+	@$(CHROMIUM)
+	$(BIN)/python tools/screenshots.py
 
 plots: $(VENV)/.installed
 	$(BIN)/python tools/draw_pictures.py

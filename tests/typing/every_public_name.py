@@ -111,6 +111,8 @@ def token_shards(tok: gm.Tokenizer) -> gm.Shards:
     text: str = shards.decode(0, errors="strict")
     number: int = len(shards) + shards.num_tokens + shards.source_bytes
     paths: list[Path] = shards.paths
+    begin, end = shards.span(0)
+    number += begin + end + shards.document_at(0)
     print(document[:10], text, number, paths, shards.tokens[5:10], shards.document_ends, shards.dtype, shards.split)
     print(shards.layout, shards.has_manifest, shards.tokenizer_fingerprint, shards.checksums())
     print(shards.end_of_text, shards.manifest, shards.tokenizer.vocab_size, shards.other_split("val"))

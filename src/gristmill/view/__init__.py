@@ -8,6 +8,10 @@
 | `events` | server-sent events |
 | `tokenizers` | the room of tokenizers: tokens of a text, merge trees, vocabularies |
 | `token_index` | search, classes and merge trees of one vocabulary |
+| `shards` | the page about shards |
+| `shard_folder` | a folder of shards as the page reads it: opened once, and again when it is replaced |
+| `shard_search` | documents that contain a text or ids, a bounded number of tokens per request |
+| `token_texts` | the tokens of a text as the pages show them |
 | `app` | the application: all rooms, protected by the token |
 | `server` | `serve`: sockets, the printed address, shutdown |
 
