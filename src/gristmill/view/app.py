@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from gristmill.version import __version__
+from gristmill.view import runs
 from gristmill.view.artefacts import Artefacts
 from gristmill.view.replies import ERROR_HANDLERS, reply
 from gristmill.view.security import Guard
@@ -40,7 +41,7 @@ def make_app(artefacts: Artefacts, *, token: str, host: str = "127.0.0.1") -> Gu
 
 def _room_routes(artefacts: Artefacts) -> list[BaseRoute]:
     """Return the routes of all rooms, below /api."""
-    return []
+    return [*runs.routes(artefacts)]
 
 
 def _rooms(artefacts: Artefacts) -> list[dict[str, str]]:
