@@ -108,7 +108,11 @@ class FollowedRun:
         return has_more
 
     def position(self) -> Position:
-        """Return where the run is now. The caller holds the lock."""
+        """Return where the run is now."""
+        with self._tail.lock:
+            return self._position()
+
+    def _position(self) -> Position:
         tail = self._tail
         counts = (tail.tables[name].count for name in TABLES)
         return (tail.generation, *counts, tail.samples.count, tail.events.count, self.version)
@@ -116,7 +120,7 @@ class FollowedRun:
     def event_after(self, position: Position | None) -> tuple[str, dict[str, Any], Position] | None:
         """Return the name and content of the event that brings a page at `position` up to date; None if it is."""
         with self._tail.lock:
-            now = self.position()
+            now = self._position()
             if now == position:
                 return None
             content: dict[str, Any] = {"run": self.number, "status": self.status}
@@ -200,6 +204,7 @@ class Follower:
         self._epoch = secrets.token_hex(4)  # positions of another server mean nothing
         self._task: asyncio.Task[None] | None = None
         self._ready = self._changed = asyncio.Event()
+        self._announced: list[Position] = []
 
     async def events(self, since: str) -> AsyncGenerator[Event]:
         """Yield the events of a page that has seen everything up to the id `since`."""
@@ -238,9 +243,10 @@ class Follower:
             await asyncio.sleep(0.0 if has_more else POLL_SECONDS)
 
     def _poll(self, *, look_at_state: bool) -> tuple[bool, bool]:
-        before = [run.position() for run in self.runs]
         has_more = [run.poll(look_at_state=look_at_state) for run in self.runs]
-        return any(has_more), before != [run.position() for run in self.runs]
+        # Compared with the last announcement: a request for details may have read the new records.
+        before, self._announced = self._announced, [run.position() for run in self.runs]
+        return any(has_more), before != self._announced
 
     def _id(self, positions: list[Position | None]) -> str:
         return ";".join([self._epoch, *(".".join(map(str, position or ())) for position in positions)])

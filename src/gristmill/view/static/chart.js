@@ -41,12 +41,13 @@ export class Chart {
     const id = `chart-${definition.id.replace(/[^a-z0-9_]/gi, "-")}`;
     this.lines = element("canvas", { role: "img", "aria-label": definition.title });
     this.over = element("canvas", { "aria-hidden": "true" });
-    this.slider = element("div", { class: "cursor", role: "slider", tabindex: "0", "aria-label": `Cursor in ${definition.title}` });
+    this.slider = element("div", { class: "cursor", role: "slider", tabindex: "0", "aria-label": `Cursor in ${definition.title}`,
+      "aria-valuemin": "0", "aria-valuemax": "1", "aria-valuenow": "0", "aria-valuetext": "No position. The arrow keys move the cursor." });
     this.plot = element("div", { class: "plot" }, this.lines, this.over, this.slider);
     this.legend = element("ul", { class: "legend" });
     this.disclosure = element("details", { ontoggle: () => this.fillTable() }, element("summary", {}, "Data table"), element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Data of ${definition.title}` }));
     this.root = element("figure", { class: definition.wide ? "chart wide" : "chart", "aria-labelledby": id, "data-chart": definition.id },
-      element("figcaption", {}, element("h3", { id }, definition.title), definition.unit && element("span", { class: "grey" }, definition.unit)),
+      element("figcaption", {}, element("h4", { id }, definition.title), definition.unit && element("span", { class: "grey" }, definition.unit)),
       this.plot, this.legend, definition.note && element("p", { class: "hint" }, definition.note), this.disclosure);
     this.listen();
     this.sizes = new ResizeObserver(() => this.refresh());
@@ -167,7 +168,7 @@ export class Chart {
         if (!state || state.table !== table || state.shape !== table.shape || state.generation !== run.generation) return false;
         const { mean, min, max } = table.columns.get(line.column);
         const [from, to] = line.noisy && drawsRange ? [min, max] : [mean, mean];
-        for (let i = state.done; i < mean.length; i++) {
+        for (let i = Math.min(state.done, table.complete); i < mean.length; i++) {
           if (run.place(line.table, table, this.view.axis, i) > x1) break;
           if ((from[i] < y0 && !(isLog && from[i] <= 0)) || to[i] > y1) return false;
         }
@@ -261,7 +262,7 @@ export class Chart {
       for (const { run, lines } of this.shown()) {
         for (const each of lines) {
           const state = this.stateOf(run, each);
-          this.drawLine(context, run, each, state, state.table.complete);
+          this.drawLine(context, run, each, state, state.table.complete, true);
         }
       }
     });
@@ -274,11 +275,13 @@ export class Chart {
     let state = this.states.get(key);
     if (!state) {
       const table = run.table(each.table);
-      state = { table, shape: table.shape, generation: run.generation, done: 0, number: 0, mean: NaN, x: NaN, first: NaN, y: NaN, palest: NaN };
+      const { x0, x1 } = this.scale;
       const place = (i) => run.place(each.table, table, this.view.axis, i);
-      // The running mean needs some of the records before the range.
-      const before = this.scale.x0 - 3 * this.view.smoothing * (this.scale.x1 - this.scale.x0);
-      state.done = Math.max(0, bisect(place, table.complete, before) - 1);
+      const [first, end] = [x0, x1].map((x) => bisect(place, table.complete, x));
+      const width = each.noisy ? Math.round(this.view.smoothing * (end - first)) : 0;
+      const from = Math.max(0, first - 1);
+      // done, pale: numbers of the buckets up to which the mean and the records are drawn; last*: where their paths are.
+      state = { table, shape: table.shape, generation: run.generation, width, done: from, pale: from, last: null, lastPale: null, number: 0, sums: [0], counts: [0] };
       this.states.set(key, state);
     }
     return state;
@@ -293,65 +296,67 @@ export class Chart {
     context.restore();
   }
 
-  /** Draw a line from where `state` is up to bucket number `end`. */
-  drawLine(context, run, each, state, end) {
-    const { view, scale } = this;
-    const column = state.table.columns.get(each.column);
-    const color = view.color(run, each);
-    const isSmooth = each.noisy && view.smoothing > 0;
-    const isPale = each.noisy && this.drawsRange() && (isSmooth || column.min !== column.mean);
-    const width = view.smoothing * (scale.x1 - scale.x0);
-    const isFew = each.dots && state.table.length <= FEW_POINTS;
-    const bold = new Path2D();
-    const pale = new Path2D();
-    const marks = new Path2D();
-    const from = state.done;
-    if (!Number.isNaN(state.y)) bold.moveTo(this.toX(state.x), this.toY(state.y));
-    if (!Number.isNaN(state.palest)) pale.moveTo(this.toX(state.x), this.toY(state.palest));
-    for (let i = from; i < end; i++) {
-      const value = column.mean[i];
-      const x = run.place(each.table, state.table, view.axis, i);
-      if (Number.isNaN(value) || Number.isNaN(x)) continue;
-      if (Number.isNaN(state.first)) state.first = x;
-      // At the beginning, where curves are steep, the mean is over a shorter range.
-      const range = isSmooth ? Math.min(width, (x - state.first) / 4) : 0;
-      const weight = range > 0 ? Math.exp(-(x - state.x) / range) : 0;
-      const mean = weight ? weight * state.y + (1 - weight) * value : value;
-      const [px, py] = [this.toX(x), this.toY(mean)];
-      if (each.diamonds) diamond(marks, px, py);
-      else if (Number.isNaN(state.y) || state.number === 0) bold.moveTo(px, py);
-      else bold.lineTo(px, py);
-      if (isFew) { marks.moveTo(px + 2.4, py); marks.arc(px, py, 2.4, 0, 7); }
-      if (isPale) {
-        if (Number.isNaN(state.palest)) pale.moveTo(px, this.toY(column.min[i]));
-        else pale.lineTo(px, this.toY(column.min[i]));
-        if (column.max[i] !== column.min[i]) pale.lineTo(px, this.toY(column.max[i]));
-        state.palest = column.max[i];
-      }
-      state.number++;
-      state.x = x;
-      state.y = mean;
+  /** Draw a line from where `state` is up to bucket number `end`; isFinal: and no further than later records can change. */
+  drawLine(context, run, each, state, end, isFinal) {
+    const { view } = this;
+    const { table, width, sums, counts } = state;
+    const column = table.columns.get(each.column);
+    const hasPale = each.noisy && this.drawsRange() && (width > 0 || column.min !== column.mean);
+    const isFew = each.dots && table.length <= FEW_POINTS;
+    const [bold, pale, marks] = [new Path2D(), new Path2D(), new Path2D()];
+    for (let i = sums.length - 1; i < end; i++) {
+      const isKnown = !Number.isNaN(column.mean[i]);
+      sums.push(sums[i] + (isKnown ? column.mean[i] : 0));
+      counts.push(counts[i] + (isKnown ? 1 : 0));
     }
-    state.done = Math.max(from, end);
-    context.strokeStyle = color;
+    const isBand = table.size > 1; // between the lowest and highest values of the buckets; otherwise a line
+    const back = [];
+    for (let isStart = true; hasPale && state.pale < end; state.pale++) {
+      const i = state.pale;
+      const x = this.toX(run.place(each.table, table, view.axis, i));
+      if (Number.isNaN(column.mean[i]) || Number.isNaN(x)) continue;
+      const point = [x, this.toY(column.max[i]), this.toY(column.min[i])];
+      for (const [px, high, low] of isStart && state.lastPale ? [state.lastPale, point] : [point]) {
+        if (isStart) pale.moveTo(px, high);
+        else pale.lineTo(px, high);
+        back.push([px, low]);
+        isStart = false;
+      }
+      state.lastPale = point;
+    }
+    const band = new Path2D(pale);
+    back.reverse().forEach((point) => band.lineTo(...point));
+    if (state.last) bold.moveTo(...state.last);
+    for (; state.done < end; state.done++) {
+      const i = state.done;
+      // As in the report: at the beginning, where curves are steep, the window is narrower; at the end it is one-sided.
+      const after = Math.min(i, width);
+      if (isFinal && i + after >= end) break;
+      const x = this.toX(run.place(each.table, table, view.axis, i));
+      if (Number.isNaN(column.mean[i]) || Number.isNaN(x)) continue;
+      const [from, to] = [i - after, Math.min(end, i + after + 1)];
+      const y = this.toY(width ? (sums[to] - sums[from]) / (counts[to] - counts[from]) : column.mean[i]);
+      if (each.diamonds) diamond(marks, x, y);
+      else if (state.last) bold.lineTo(x, y);
+      else bold.moveTo(x, y);
+      if (isFew) { marks.moveTo(x + 2.4, y); marks.arc(x, y, 2.4, 0, 7); }
+      state.last = [x, y];
+      state.number++;
+    }
+    context.strokeStyle = context.fillStyle = view.color(run, each);
     context.lineJoin = "round";
-    if (isPale) {
+    if (hasPale) {
       context.globalAlpha = 0.28;
       context.lineWidth = 0.9;
-      context.stroke(pale);
+      if (isBand) context.fill(band);
+      context.stroke(pale); // without the band's lower edge: a spike of one bucket would be too thin to see
       context.globalAlpha = 1;
     }
     context.setLineDash(this.dash(each));
     context.lineWidth = 1.7;
-    if (each.diamonds) {
-      context.fillStyle = this.colors.paper;
-      context.fill(marks);
-      context.stroke(marks);
-    } else {
-      context.stroke(bold);
-      context.fillStyle = color;
-      context.fill(marks);
-    }
+    if (each.diamonds) context.fillStyle = this.colors.paper;
+    context.fill(marks);
+    context.stroke(each.diamonds ? marks : bold);
     context.setLineDash([]);
   }
 
@@ -368,13 +373,11 @@ export class Chart {
     this.clipped(context, () => {
       for (const { run, lines } of this.shown()) {
         for (const each of lines) {
-          const state = { ...this.stateOf(run, each) };
-          this.drawLine(context, run, each, state, state.table.length);
-          if (each.diamonds || Number.isNaN(state.y)) continue;
-          context.fillStyle = this.view.color(run, each);
-          context.beginPath();
-          context.arc(this.toX(state.x), this.toY(state.y), state.number === 1 ? 3.5 : 2.6, 0, 7);
-          context.fill();
+          const known = this.stateOf(run, each);
+          const state = { ...known };
+          this.drawLine(context, run, each, state, state.table.length, false);
+          known.sums.length = known.counts.length = Math.min(known.sums.length, state.table.complete + 1);
+          if (!each.diamonds && state.last) dot(context, ...state.last, state.number === 1 ? 3.5 : 2.6);
         }
       }
     });
@@ -395,9 +398,7 @@ export class Chart {
           const found = this.valueAt(run, each, cursor);
           if (!found) continue;
           context.fillStyle = this.view.color(run, each);
-          context.beginPath();
-          context.arc(this.toX(found.x), this.toY(found.value), 3.2, 0, 7);
-          context.fill();
+          dot(context, this.toX(found.x), this.toY(found.value), 3.2);
         }
       }
     }
@@ -431,6 +432,8 @@ export class Chart {
       ? shown.flatMap(({ run, lines }) => lines.map((each) => element("li", {}, this.swatch(run, each), words(each) || "last", " ", value(run, each))))
       : shown.map(({ run, lines }) => element("li", {}, this.swatch(run, lines[0]), element("bdi", { class: "name" }, run.name),
         lines.map((each) => [" ", words(each) && element("span", { class: "grey" }, `${words(each)} `), value(run, each)]).flat()))));
+    this.position = element("li", { class: "grey" });
+    this.legend.append(this.position);
     if (shown.length > 8) this.legend.setAttribute("tabindex", "0");
     this.fillValues();
   }
@@ -447,6 +450,7 @@ export class Chart {
       const found = this.valueAt(run, each, cursor);
       place.textContent = found ? this.definition.format(found.value) : "–";
     }
+    if (this.position) this.position.textContent = cursor === null ? "" : `at ${AXES[axis].named(cursor)}`;
     if (cursor === null || document.activeElement !== this.slider) return;
     this.slider.setAttribute("aria-valuenow", String(Math.round(cursor)));
     const parts = (this.values || []).map(({ run, each, place }) => `${this.view.runs.length > 1 ? `${run.name} ` : ""}${each.words} ${place.textContent}`);
@@ -472,10 +476,6 @@ export class Chart {
     this.lines.setAttribute("aria-label", `${definition.title}${definition.unit ? ` (${definition.unit})` : ""} by ${AXES[view.axis].words.toLowerCase()}. ${parts.join(". ")}.`);
     this.slider.setAttribute("aria-valuemin", String(Math.round(this.scale.x0)));
     this.slider.setAttribute("aria-valuemax", String(Math.round(this.scale.x1)));
-    if (!this.slider.hasAttribute("aria-valuenow")) {
-      this.slider.setAttribute("aria-valuenow", String(Math.round(this.scale.x1)));
-      this.slider.setAttribute("aria-valuetext", "No position. The arrow keys move the cursor.");
-    }
   }
 
   fillTable() {
@@ -560,6 +560,12 @@ function line(context, x0, y0, x1, y1) {
   context.moveTo(x0, y0);
   context.lineTo(x1, y1);
   context.stroke();
+}
+
+function dot(context, x, y, radius) {
+  context.beginPath();
+  context.arc(x, y, radius, 0, 7);
+  context.fill();
 }
 
 function diamond(path, x, y) {

@@ -20,7 +20,7 @@ export class HeatMap {
     const title = view.runs.length > 1 ? ["KL per dimension of ", element("bdi", {}, run.name)] : "KL per dimension";
     this.hint = element("p", { class: "hint" });
     this.root = element("figure", { class: "chart", "aria-labelledby": id, "data-chart": "kl_per_dimension" },
-      element("figcaption", {}, element("h3", { id }, title), element("span", { class: "grey" }, "nats")), this.plot, this.hint, this.disclosure);
+      element("figcaption", {}, element("h4", { id }, title), element("span", { class: "grey" }, "nats")), this.plot, this.hint, this.disclosure);
     this.sizes = new ResizeObserver(() => this.refresh());
     this.sizes.observe(this.plot);
   }

@@ -119,11 +119,11 @@ export function entryLists() {
 /** Fill the section with the figures, options and machines of the runs. */
 export function fillDetails(place, content, onlyDifferences, onSwitch) {
   const many = content.names.length > 1;
-  const heads = many ? content.names.map((name) => element("th", { scope: "col" }, element("bdi", {}, name))) : [element("th", { scope: "col" }, "Value")];
+  const heads = () => many ? content.names.map((name) => element("th", { scope: "col" }, element("bdi", {}, name))) : element("th", { scope: "col" }, "Value");
   const scroll = (words, ...children) => element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": words }, children);
   const figures = content.figures.map(({ name, note, cells }) => element("tr", {}, element("th", { scope: "row" }, name, note && element("span", { class: "hint" }, ` ${note}`)),
     cells.map(({ value, note: about, is_best: isBest }) => element("td", { class: isBest ? "best" : null }, value, isBest && element("span", { class: "quiet" }, " (best)"), about && element("span", { class: "hint" }, ` ${about}`)))));
-  const table = (first, rows) => element("table", {}, element("thead", {}, element("tr", {}, element("th", { scope: "col" }, first), heads)), element("tbody", {}, rows));
+  const table = (first, rows) => element("table", {}, element("thead", {}, element("tr", {}, element("th", { scope: "col" }, first), heads())), element("tbody", {}, rows));
   const settings = (title, rows) => {
     const chosen = many && onlyDifferences ? rows.filter(({ differs }) => differs) : rows;
     const words = chosen.length ? null : element("p", { class: "hint" }, rows.length ? "All equal." : "Not recorded.");

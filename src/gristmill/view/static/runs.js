@@ -86,7 +86,7 @@ function receive(name, event) {
 
 // Painting.
 
-let painted = 0;
+let painted = -PAINT_MILLISECONDS;
 let timer = null;
 
 function schedulePaint() {
@@ -120,8 +120,8 @@ function growRange() {
   const end = Math.max(0, ...ends.filter(Number.isFinite));
   const [, known] = view.range;
   if (end > known || end < 0.8 * known) {
-    const isLive = known > 1 && end > known && view.runs.some((run) => run.visible && run.status && run.status.state === "training");
-    view.range = [0, (isLive ? 1.15 : 1.01) * end || 1];
+    const grows = known > 1 && end > known;
+    view.range = [0, (grows ? 1.15 : 1.01) * end || 1];
   }
 }
 
@@ -135,7 +135,7 @@ function arrange() {
     const members = wanted.filter((each) => each.group === group).map(chartFor);
     if (group === "Latents") members.push(...visible.filter((run) => run.posterior && run.posterior.cells).slice(0, HEAT_MAPS).map(heatMapFor));
     if (!members.length) continue;
-    if (!titles.has(group)) titles.set(group, element("h3", { class: "group" }, group));
+    if (!titles.has(group)) titles.set(group, element("h3", { class: group === "Loss" ? "quiet" : "group" }, group));
     order.push(titles.get(group), ...members.map((member) => member.root));
   }
   const kept = new Set(order);
