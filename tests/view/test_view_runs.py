@@ -9,7 +9,6 @@ import http.client
 import json
 import math
 import os
-import random
 import shutil
 import socket
 
@@ -20,7 +19,7 @@ from gristmill.view.artefacts import Artefact
 from gristmill.view.metrics_tail import MetricsTail
 from gristmill.view.run_columns import MAX_BUCKETS, Columns
 from gristmill.view.runs import FollowedRun
-from recorded_runs import posterior_record, read_lines, train_record, write_json, write_lines, write_run
+from recorded_runs import posterior_record, read_lines, write_json, write_lines, write_run
 from view.pages import TOKEN, serving
 
 
@@ -356,7 +355,9 @@ def test_details_mark_the_options_that_differ(served):
 
 def test_alarms_and_the_kl_per_dimension_are_in_the_snapshot(tmp_path):
     run = write_run(tmp_path / "run", num_records=10)
-    records = [posterior_record(step, alarms=[("raised", "collapse")] if step == 20 else []) for step in range(10, 60, 10)]
+    records = [
+        posterior_record(step, alarms=[("raised", "collapse")] if step == 20 else []) for step in range(10, 60, 10)
+    ]
     append(run / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
     followed = FollowedRun(0, Artefact("run", run))
     followed.poll(look_at_state=True)
@@ -379,6 +380,9 @@ def test_a_page_that_was_away_for_long_gets_a_snapshot(tmp_path, monkeypatch):
     followed = FollowedRun(0, Artefact("run", run))
     followed.poll(look_at_state=True)
     _, _, position = followed.event_after(None)
-    append(run / "metrics.jsonl", "".join(json.dumps(train_record(s, 999, random.Random(s))) + "\n" for s in range(200, 220)))
+    append(
+        run / "metrics.jsonl",
+        "".join(json.dumps(train_record(s, 999, random.Random(s))) + "\n" for s in range(200, 220)),
+    )
     followed.poll(look_at_state=False)
     assert followed.event_after(position)[0] == "snapshot"

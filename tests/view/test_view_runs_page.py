@@ -28,7 +28,8 @@ def runs(tmp_path):
     """Two runs: one with latents, alarms and hostile texts, one with another configuration."""
     latents = write_run(tmp_path / "runs/latents", num_records=100, max_steps=4_000)
     monitored = [
-        posterior_record(step, alarms=[("raised", "collapse")] if step == 400 else []) for step in range(100, 1_001, 100)
+        posterior_record(step, alarms=[("raised", "collapse")] if step == 400 else [])
+        for step in range(100, 1_001, 100)
     ]
     append(latents, [*monitored, {"kind": "sample", "step": 1_000, "prompt": "", "text": HOSTILE}])
     other = write_run(tmp_path / "runs/other", num_records=80, seed=1)
@@ -56,9 +57,13 @@ def card(page, name):
 
 def drawn_pixels(page, name):
     """Return the number of pixels of a chart that are not empty."""
-    return chart(page, name).locator("canvas").first.evaluate(
-        "(canvas) => new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer)"
-        ".reduce((sum, pixel) => sum + (pixel !== 0), 0)"
+    return (
+        chart(page, name)
+        .locator("canvas")
+        .first.evaluate(
+            "(canvas) => new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer)"
+            ".reduce((sum, pixel) => sum + (pixel !== 0), 0)"
+        )
     )
 
 

@@ -7,6 +7,10 @@
 | `replies` | JSON requests and replies, and errors as replies |
 | `events` | server-sent events |
 | `app` | the application: all rooms, protected by the token |
+| `runs` | the room of runs: live curves, samples, alarms, configuration |
+| `run_state` | whether a run trains, has finished or has stopped |
+| `metrics_tail` | metrics.jsonl of a run, followed while it grows |
+| `run_columns` | records as growing columns and as buckets that a page can draw |
 | `server` | `serve`: sockets, the printed address, shutdown |
 
 A room is a module with `routes(artefacts)`, an HTML page and a JavaScript module of the same name in `static/`.

@@ -123,7 +123,7 @@ class MetricsTail:
         self.modified = None
 
     def _poll(self) -> bool:
-        status = os.stat(self.path)
+        status = self.path.stat()
         file, seen = (status.st_dev, status.st_ino), (status.st_size, status.st_mtime_ns)
         if (file, seen) == (self._file, self._seen):
             return False

@@ -267,10 +267,7 @@ def _details(runs: list[tuple[str, Records]]) -> dict[str, Any]:
     if len(runs) > 1:
         compared = compare([ComparedRun(name, each, "", "") for name, each in runs])
         result = compared.result
-        found = [
-            {"name": row.name, "note": row.note, "cells": row.cells}
-            for row in compared.figures
-        ]
+        found = [{"name": row.name, "note": row.note, "cells": row.cells} for row in compared.figures]
     else:
         summary = summarise(records[0]) if records else None
         result = summary.result if summary else ""
