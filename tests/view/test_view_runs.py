@@ -380,9 +380,6 @@ def test_a_page_that_was_away_for_long_gets_a_snapshot(tmp_path, monkeypatch):
     followed = FollowedRun(0, Artefact("run", run))
     followed.poll(look_at_state=True)
     _, _, position = followed.event_after(None)
-    append(
-        run / "metrics.jsonl",
-        "".join(json.dumps(train_record(s, 999, random.Random(s))) + "\n" for s in range(200, 220)),
-    )
+    append(run / "metrics.jsonl", "".join(map(line, range(200, 220))))
     followed.poll(look_at_state=False)
     assert followed.event_after(position)[0] == "snapshot"

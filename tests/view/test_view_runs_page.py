@@ -61,8 +61,10 @@ def drawn_pixels(page, name):
         chart(page, name)
         .locator("canvas")
         .first.evaluate(
-            "(canvas) => new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer)"
-            ".reduce((sum, pixel) => sum + (pixel !== 0), 0)"
+            """(canvas) => {
+            const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+            return new Uint32Array(data.buffer).reduce((sum, pixel) => sum + (pixel !== 0), 0);
+        }"""
         )
     )
 
