@@ -13,6 +13,10 @@
 | `shard_search` | documents that contain a text or ids, a bounded number of tokens per request |
 | `token_texts` | the tokens of a text as the pages show them |
 | `app` | the application: all rooms, protected by the token |
+| `runs` | the room of runs: live curves, samples, alarms, configuration |
+| `run_state` | whether a run trains, has finished or has stopped |
+| `metrics_tail` | metrics.jsonl of a run, followed while it grows |
+| `run_columns` | records as growing columns and as buckets that a page can draw |
 | `server` | `serve`: sockets, the printed address, shutdown |
 
 A room is a module with `routes(artefacts)`, an HTML page and a JavaScript module of the same name in `static/`.

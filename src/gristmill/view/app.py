@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from gristmill.version import __version__
-from gristmill.view import shards, tokenizers
+from gristmill.view import runs, shards, tokenizers
 from gristmill.view.artefacts import Artefacts
 from gristmill.view.replies import ERROR_HANDLERS, reply
 from gristmill.view.security import Guard
@@ -41,7 +41,7 @@ def make_app(artefacts: Artefacts, *, token: str, host: str = "127.0.0.1") -> Gu
 
 def _room_routes(artefacts: Artefacts) -> list[BaseRoute]:
     """Return the routes of all rooms, below /api."""
-    return [*shards.routes(artefacts), *tokenizers.routes(artefacts)]
+    return [*runs.routes(artefacts), *shards.routes(artefacts), *tokenizers.routes(artefacts)]
 
 
 def _rooms(artefacts: Artefacts) -> list[dict[str, str]]:
