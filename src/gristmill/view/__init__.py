@@ -6,6 +6,10 @@
 | `security` | token, Host, Origin, body size and response headers of every request |
 | `replies` | JSON requests and replies, and errors as replies |
 | `events` | server-sent events |
+| `playground` | the playground: its routes, and the events of a generation |
+| `generations` | requests of the playground, and the events that answer them |
+| `loaded_models` | the checkpoints that the playground has loaded |
+| `turns` | one generation at a time, in order of arrival |
 | `app` | the application: all rooms, protected by the token |
 | `server` | `serve`: sockets, the printed address, shutdown |
 

@@ -375,8 +375,9 @@ def generate(
     # Not a generator function, so that wrong arguments raise at the call instead of at the first id.
     rows = PromptRows(model, [prompt_ids], max_tokens=max_tokens, seed=seed)
     choice = Choice(temperature, top_k, top_p)
-    alone = {"num_rows": 1, "batch_size": 1}
-    written = write_ids(model, rows, choice, **alone, longest=rows.longest, stop_id=stop_id, use_cache=use_cache)
+    written = write_ids(
+        model, rows, choice, num_rows=1, batch_size=1, longest=rows.longest, stop_id=stop_id, use_cache=use_cache
+    )
     return _ids_of(written)
 
 

@@ -1,7 +1,7 @@
 """One text as a stream of tokens, each with its probability, its rank and the likeliest alternatives.
 
-The tokens are those of `gm.lm.generate` with the same options and seed: the same loop chooses them, and this module only
-looks at the logits that each was chosen from.
+The tokens are those of `gm.lm.generate` with the same options and seed: the same loop chooses them, and this module
+only looks at the logits that each was chosen from.
 
 Each token has two probabilities. The *model probability* is softmax(logits): what the model predicts. The *probability*
 is the one that it was drawn with: after temperature, `top_k` and `top_p`. With temperature 0 it is 1.
@@ -12,7 +12,7 @@ Shapes: N rows (here 1), V vocabulary size, K alternatives.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -109,7 +109,7 @@ class TokenStream(Iterator[Token]):
         """Stop generating, and restore the mode of the model."""
         self._tokens.close()
 
-    def _generated(self) -> Iterator[Token]:
+    def _generated(self) -> Generator[Token]:
         written = write_ids(
             self._model,
             self._rows,
