@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -25,9 +26,11 @@ from gristmill.view.events import Event, event_stream
 from gristmill.view.generations import LATENT_MODES, Generation, check, generate, in_words
 from gristmill.view.loaded_models import LoadedModels, require_torch
 from gristmill.view.replies import Refusal, pick, read, reply
-from gristmill.view.turns import Turn, Turns
+from gristmill.view.turns import Turns
 
 __all__ = ["routes"]
+
+Send: TypeAlias = Callable[[Event], None]
 
 MAX_CHECKPOINTS = 200  # listed, the latest ones
 
@@ -46,12 +49,11 @@ def routes(artefacts: Artefacts, *, device: str = "auto") -> list[BaseRoute]:
         asked = await read(request, Generation)
         check(asked)
         await run_in_threadpool(require_torch)
-        turn = turns.take(asked.client)
 
-        def work(send: Callable[[Event], None]) -> None:
-            generate(models, run, asked, is_cancelled=turn.is_cancelled, send=send)
+        def work(is_cancelled: Callable[[], bool], send: Send) -> None:
+            generate(models, run, asked, is_cancelled=is_cancelled, send=send)
 
-        return event_stream(request, _events(turn, pool, work))
+        return event_stream(request, _events(turns, asked.client, pool, work))
 
     return [
         Route("/api/playground/{run}", about),
@@ -60,9 +62,15 @@ def routes(artefacts: Artefacts, *, device: str = "auto") -> list[BaseRoute]:
 
 
 async def _events(
-    turn: Turn, pool: ThreadPoolExecutor, work: Callable[[Callable[[Event], None]], None]
+    turns: Turns, client: str, pool: ThreadPoolExecutor, work: Callable[[Callable[[], bool], Send], None]
 ) -> AsyncGenerator[Event]:
     """Yield the events of a generation, from its place in the queue to its end."""
+    try:
+        # Here and not before the response: a browser that is gone by then would leave a turn that nobody ends.
+        turn = turns.take(client)
+    except Refusal as refusal:
+        yield Event("error", {"message": str(refusal)})
+        return
     outbox: _Outbox | None = None
     try:
         while turn.num_before and not turn.is_cancelled():
@@ -70,7 +78,7 @@ async def _events(
             await turn.moved()
         if not turn.is_cancelled():
             outbox = _Outbox(ended=turn.leave)
-            pool.submit(outbox.filled_by, work)
+            pool.submit(outbox.filled_by, functools.partial(work, turn.is_cancelled))
             async for event in outbox.events():
                 yield event
         if turn.is_replaced:
@@ -92,7 +100,7 @@ class _Outbox:
         self._filled = asyncio.Event()
         self._is_over = False
 
-    def filled_by(self, work: Callable[[Callable[[Event], None]], None]) -> None:
+    def filled_by(self, work: Callable[[Send], None]) -> None:
         """Run `work(send)`. Called in the thread."""
         try:
             work(self._send)

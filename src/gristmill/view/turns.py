@@ -66,7 +66,7 @@ class Turns:
                 earlier.is_replaced = True
                 earlier.cancel()
         if len(self._line) >= self._max_turns:
-            raise Refusal(f"{len(self._line)} generations are waiting already. Try again in a moment.", 503)
+            raise Refusal(f"{len(self._line)} generations are waiting already. Try again in a moment.")
         turn = Turn(self, client)
         self._line.append(turn)
         return turn
