@@ -122,6 +122,12 @@ function numberOf(id) {
   return value;
 }
 
+function needText(id) {
+  if (get(id).value) return;
+  get(id).focus();
+  throw new Error(`${document.querySelector(`label[for=${id}]`).textContent} is empty. Enter at least one character.`);
+}
+
 function makeRequest() {
   const prompt = get("prompt").value;
   return {
@@ -141,7 +147,7 @@ async function generate() {
   let body;
   try {
     body = makeRequest();
-    if (mode === "chat" && !get("prompt").value) throw new Error("The message is empty. Enter at least one character.");
+    for (const id of { chat: ["prompt"], reconstruct: ["prompt"], interpolate: ["prompt", "other"] }[mode] ?? []) needText(id);
   } catch (error) {
     showError(error);
     return;

@@ -23,6 +23,11 @@ function label(text, bytes) {
   return printable(text.replaceAll(" ", "␣").replaceAll("\n", "↵").replaceAll("\t", "⇥"));
 }
 
+/** Return whitespace in words, because a screen reader would skip it. */
+function spoken(text) {
+  return [...text].map((letter) => ({ " ": "space", "\n": "new line", "\t": "tab" })[letter] ?? "whitespace").join(" ");
+}
+
 function levelOf(share) {
   return LEVELS.findIndex(([least]) => share >= least);
 }
@@ -79,7 +84,8 @@ export class TokenView {
   }
 
   #span(record, index) {
-    const made = element("span", { class: `token level-${levelOf(record.q)}`, role: "option", id: `token-${index}`, "aria-selected": "false" });
+    const made = element("span", { class: `token level-${levelOf(record.q)}`, role: "option", id: `token-${index}`, "aria-selected": "false",
+      "aria-label": record.text && !record.text.trim() ? spoken(record.text) : null });
     if (record.special) made.append(element("span", { class: "mark" }, record.text));
     else if (!record.text) made.append(element("span", { class: "hex" }, record.bytes));
     else {
