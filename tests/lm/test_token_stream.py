@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import gristmill as gm
+from gristmill.lm.models.gpt.decoding import GPTRows
 from gristmill.lm.models.requests import TextRequest
 from gristmill.lm.models.sampling import token_probabilities
 from gristmill.lm.models.token_stream import TokenStream
@@ -79,6 +80,26 @@ def test_probabilities_are_those_of_the_logits_that_the_model_computes(loaded, c
             assert each.model_probability == pytest.approx(float(model_V[each.id]), rel=1e-4)
             assert each.data == tokenizer.decode_bytes([each.id])
         ids.append(token.id)
+
+
+@pytest.mark.parametrize("options", [{"max_tokens": 40}, {"max_tokens": 9, "top_k": 7}, {"stop": (" the",)}], ids=str)
+def test_tokens_that_a_gpu_computes_ahead_keep_their_own_probabilities(loaded, monkeypatch, options):
+    """A GPU runs up to 16 steps before the first of their ids is fetched. Here the CPU does."""
+    options = {"seed": 2, "max_tokens": 30, **options}
+    expected = list(stream_of(loaded, **options))
+    made = GPTRows.__init__
+
+    def ahead(self, *arguments, **named):
+        made(self, *arguments, **named)
+        self.runs_ahead = True
+
+    monkeypatch.setattr(GPTRows, "__init__", ahead)
+    found = list(stream_of(loaded, **options))
+    assert [token.text for token in found] == [token.text for token in expected]
+    for token, other in zip(found, expected, strict=True):
+        assert (token.id, token.rank) == (other.id, other.rank)
+        assert token.probability == pytest.approx(other.probability, rel=1e-4)
+        assert token.id not in (each.id for each in token.alternatives) or token.rank <= 10
 
 
 def test_temperature_0_draws_the_likeliest_token_with_certainty(loaded):

@@ -58,6 +58,11 @@ class Command:
         if not self.paths:
             raise UsageError("no path given. Pass a tokenizer, a folder of shards or a run folder.")
         load_plugin(self.plugin)
+        if self.device not in ("auto", "cpu"):
+            require_packages("gristmill view --device", "torch")
+            from gristmill.lm.use.device import find_device
+
+            find_device(self.device)
         if not is_loopback(self.host):
             print(
                 "gristmill: warning: other machines can reach these pages. Anyone who knows the address, with its "

@@ -66,7 +66,7 @@ async def _events(
 ) -> AsyncGenerator[Event]:
     """Yield the events of a generation, from its place in the queue to its end."""
     try:
-        # Here and not before the response: a browser that is gone by then would leave a turn that nobody ends.
+        # Here and not before the response: a browser that is gone by then would leave a turn that never ends.
         turn = turns.take(client)
     except Refusal as refusal:
         yield Event("error", {"message": str(refusal)})
