@@ -86,7 +86,7 @@ def serve() -> None:
 
             texts = [Row(ids, new_dice(number), request["max_tokens"]) for number, ids in enumerate(prompts)]
             longest = max(len(row.prompt_ids) for row in texts) + request["max_tokens"]
-            written = generation._write(
+            written = generation.write_ids(
                 model,
                 texts,
                 Choice(**options),

@@ -20,10 +20,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import gristmill as gm
 from gristmill.bench.machine import describe_run
 from gristmill.bench.tables import markdown_table, write_result
-
-import gristmill as gm
 from gristmill.sample_corpus import stories
 
 RESULTS = Path(__file__).resolve().parent / "results"
