@@ -23,9 +23,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import corpora
-from machine import describe_run
-from tables import RESULTS, markdown_table, write_result
+from gristmill.bench import corpora
+from gristmill.bench.machine import describe_run
+from gristmill.bench.tables import markdown_table, write_result
+from results_folder import RESULTS
 
 SIDES = ("before", "without", "with")
 

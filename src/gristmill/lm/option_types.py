@@ -208,12 +208,12 @@ def option_meanings(kind: Any) -> dict[str, str]:
     meanings: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if dataclasses.is_dataclass(base):
-            meanings |= _texts_below_fields(base)
+            meanings |= _texts_below_fields(typing.cast(type, base))
     return {name: meanings[name] for name in option_fields(kind) if name in meanings}
 
 
 @functools.cache
-def _texts_below_fields(kind: Any) -> dict[str, str]:
+def _texts_below_fields(kind: type) -> dict[str, str]:
     try:
         (definition,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(kind))).body
     except (OSError, TypeError, SyntaxError):
