@@ -40,6 +40,8 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 # (name, begin and end in nanoseconds of time.perf_counter_ns, arguments)
 Span: TypeAlias = tuple[str, int, int, dict[str, Any] | None]
+# A span of the core: (name, unit of the amount, begin and end in nanoseconds of its clock, amount)
+NativeSpan: TypeAlias = tuple[str, str | None, int, int, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -161,6 +163,16 @@ class Recording:
                 own.native[member] = Row(len(self._rows) + 1, f"{own.name} · core {member}")
                 self._rows.append(own.native[member])
         return own.native[member]
+
+    def add_native(self, member: int, spans: list[NativeSpan], num_dropped: int) -> None:
+        """Add spans of the core to a row of the calling thread."""
+        row = self.native_row(member)
+        for name, unit, begin, end, amount in spans:
+            # A call that began during an earlier recording, on another thread, may end during this one.
+            if begin + self._core_offset >= self._began:
+                args = {unit: amount} if unit is not None else None
+                row.add((name, begin + self._core_offset, end + self._core_offset, args))
+        row.num_dropped += num_dropped
 
     def add_task(self, task: Task) -> None:
         """Add a task that ran in another process."""
@@ -408,14 +420,10 @@ def spanned(name: str) -> Callable[[Callable[Arguments, Result]], Callable[Argum
     return decorate
 
 
-def add_native(member: int, spans: list[tuple[str, str | None, int, int, int]], num_dropped: int) -> None:
-    """Add spans of the core, (name, unit, begin, end, amount), to a row. Called by the core on the calling thread."""
-    if _current is None:
-        return
-    row, offset = _current.native_row(member), _current._core_offset
-    for name, unit, begin, end, amount in spans:
-        row.add((name, begin + offset, end + offset, {unit: amount} if unit is not None else None))
-    row.num_dropped += num_dropped
+def add_native(member: int, spans: list[NativeSpan], num_dropped: int) -> None:
+    """Add spans of the core to a row. Called by the core, on the thread that called it."""
+    if _current is not None:
+        _current.add_native(member, spans, num_dropped)
 
 
 def add_task(name: str, *, node: str, worker: str, began: float, seconds: float, num_bytes: int) -> None:
