@@ -83,7 +83,7 @@ def comparison_document(measured: Sequence[Measured], *, allowed_special: Specia
 
 
 def _heads(names: Sequence[str]) -> list[Column]:
-    return [Column(name, False, *line_style(number)) for number, name in enumerate(names)]
+    return [Column(shortened(name, 28), False, *line_style(number)) for number, name in enumerate(names)]
 
 
 def _result(measured: Sequence[Measured], what: str) -> str:

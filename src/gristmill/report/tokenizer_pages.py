@@ -113,7 +113,7 @@ def texts_in_words(texts: Sequence[Text]) -> str:
     """Return what the figures were measured on: the name and the size of the text, or the number of texts."""
     size = figures.size(sum(len(text.data) for text in texts))
     if len(texts) == 1:
-        return f"{texts[0].description} ({size})"
+        return texts[0].description if texts[0].is_cut else f"{texts[0].name} ({size})"
     names = ", ".join(shortened(text.name, 40) for text in texts[:8])
     return f"{len(texts)} texts ({names}{', …' * (len(texts) > 8)}; {size} in all)"
 
