@@ -68,11 +68,12 @@ def check_event(event: dict[str, Any]) -> None:
 
 
 def check_nesting(row: list[dict[str, Any]]) -> None:
-    """Check that each span lies inside the one that is open when it begins. Times are whole nanoseconds."""
-    open_ends: list[int] = []
-    last_begin = 0
+    """Check that each span is inside the one that is open when it begins, as a viewer computes it."""
+    open_ends: list[float] = []
+    last_begin = 0.0
     for span in row:
-        begin, end = round(span["ts"] * 1000), round((span["ts"] + span["dur"]) * 1000)
+        begin, end = span["ts"], span["ts"] + span["dur"]
+        assert (begin * 1000).is_integer() and (end * 1000).is_integer(), "not whole nanoseconds"
         assert begin >= last_begin, "the spans of a thread are not in order"
         while open_ends and open_ends[-1] <= begin:
             open_ends.pop()

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -83,7 +83,8 @@ class Profile:
     num_threads: int
     peak_memory_bytes: int | None
     tasks: tuple[TaskTime, ...] = ()
-    merge_counts: NDArray[np.uint64] | None = None
+    # Not compared, because the comparison of two arrays is an array.
+    merge_counts: NDArray[np.uint64] | None = field(default=None, compare=False)
     memory: tuple[tuple[float, int], ...] = ()
 
     def __repr__(self) -> str:

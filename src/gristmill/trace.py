@@ -16,6 +16,7 @@ import platform
 import re
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,13 +33,15 @@ __all__ = ["Recording", "add_native", "add_task", "current", "memory_since", "re
 MAX_SPANS_PER_ROW = 500_000
 MEMORY_INTERVAL_SECONDS = 0.02
 FORMAT = "gristmill trace 1"
-# A trace begins with these bytes, so it can be told from any other file that must not be replaced.
+# A trace begins with these bytes. Any other file must not be replaced.
 _OPENING = '{"otherData": {"format": ' + json.dumps(FORMAT)
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 # (name, begin and end in nanoseconds of time.perf_counter_ns, arguments)
 Span: TypeAlias = tuple[str, int, int, dict[str, Any] | None]
+# A span of the core: (name, unit of the amount, begin and end in nanoseconds of its clock, amount)
+NativeSpan: TypeAlias = tuple[str, str | None, int, int, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +75,30 @@ class Task:
     num_bytes: int
 
 
+class _MemoryFile:
+    """The file in which Linux reports the memory of this process. It stays open: opening costs nine times a read."""
+
+    def __init__(self) -> None:
+        self._descriptor = -1
+        with contextlib.suppress(OSError, AttributeError):
+            self._page_bytes = os.sysconf("SC_PAGE_SIZE")
+            self._descriptor = os.open("/proc/self/statm", os.O_RDONLY)
+            weakref.finalize(self, os.close, self._descriptor)
+
+    @property
+    def is_open(self) -> bool:
+        return self._descriptor >= 0
+
+    def resident_bytes(self) -> int | None:
+        """Return the resident memory, or None if the system does not report it."""
+        if not self.is_open:
+            return None
+        try:
+            return int(os.pread(self._descriptor, 256, 0).split()[1]) * self._page_bytes
+        except (OSError, ValueError, IndexError):
+            return None
+
+
 class Recording:
     """What `recording` has recorded so far.
 
@@ -99,6 +126,7 @@ class Recording:
         self._local = threading.local()
         self._tasks: list[Task] = []
         self._memory: list[tuple[int, int]] = []
+        self._memory_file = _MemoryFile()
         self._done = threading.Event()
         self._sampler: threading.Thread | None = None
         # Both clocks are CLOCK_MONOTONIC on Linux, so the times of the core need no conversion. Other systems may have
@@ -136,6 +164,16 @@ class Recording:
                 self._rows.append(own.native[member])
         return own.native[member]
 
+    def add_native(self, member: int, spans: list[NativeSpan], num_dropped: int) -> None:
+        """Add spans of the core to a row of the calling thread."""
+        row = self.native_row(member)
+        for name, unit, begin, end, amount in spans:
+            # A call that began during an earlier recording, on another thread, may end during this one.
+            if begin + self._core_offset >= self._began:
+                args = {unit: amount} if unit is not None else None
+                row.add((name, begin + self._core_offset, end + self._core_offset, args))
+        row.num_dropped += num_dropped
+
     def add_task(self, task: Task) -> None:
         """Add a task that ran in another process."""
         self._tasks.append(task)
@@ -154,7 +192,7 @@ class Recording:
         for row in self._rows:
             yield from _row_names(self.pid, row.tid, row.name)
             for name, begin, end, args in _outer_first(row.spans):
-                yield _span_event(self.pid, row.tid, name, (begin - self._began) / 1e3, (end - begin) / 1e3, args)
+                yield _span_event(self.pid, row.tid, name, begin - self._began, end - self._began, args)
         for now, size in sorted(self._memory):
             values = {"MB": round(size / 1e6, 3)}
             yield _event("C", "resident memory", self.pid, 0, ts=_micros(now - self._began), args=values)
@@ -175,7 +213,7 @@ class Recording:
 
     def start(self) -> None:
         """Start to sample the memory of this process."""
-        if _resident_bytes() is None:
+        if not self._memory_file.is_open:
             return
         self._sample()
         self._sampler = threading.Thread(target=self._keep_sampling, name="gristmill-memory", daemon=True)
@@ -194,7 +232,7 @@ class Recording:
             self._sample()
 
     def _sample(self) -> None:
-        size = _resident_bytes()
+        size = self._memory_file.resident_bytes()
         if size is not None:
             self._memory.append((time.perf_counter_ns(), size))
 
@@ -224,8 +262,9 @@ class Recording:
                 where = f"worker {task.worker}" + f" on {task.node}" * bool(task.node)
                 yield _event("M", "process_name", pids[place], 0, args={"name": where})
                 yield from _row_names(pids[place], 1, "tasks")
-            begin = max(0.0, task.began - self._wall_began) * 1e6  # the clocks of two machines may differ
-            yield _span_event(pids[place], 1, task.name, begin, task.seconds * 1e6, {"bytes": task.num_bytes})
+            begin = int(max(0.0, task.began - self._wall_began) * 1e9)  # the clocks of two machines may differ
+            end = begin + int(task.seconds * 1e9)
+            yield _span_event(pids[place], 1, task.name, begin, end, {"bytes": task.num_bytes})
 
     def _pid_of(self, task: Task, here: str, taken: set[int]) -> int:
         """Return the process id of a worker on this machine, or a free number for others."""
@@ -381,14 +420,10 @@ def spanned(name: str) -> Callable[[Callable[Arguments, Result]], Callable[Argum
     return decorate
 
 
-def add_native(member: int, spans: list[tuple[str, str | None, int, int, int]], num_dropped: int) -> None:
-    """Add spans of the core, (name, unit, begin, end, amount), to a row. Called by the core on the calling thread."""
-    if _current is None:
-        return
-    row, offset = _current.native_row(member), _current._core_offset
-    for name, unit, begin, end, amount in spans:
-        row.add((name, begin + offset, end + offset, {unit: amount} if unit is not None else None))
-    row.num_dropped += num_dropped
+def add_native(member: int, spans: list[NativeSpan], num_dropped: int) -> None:
+    """Add spans of the core to a row. Called by the core, on the thread that called it."""
+    if _current is not None:
+        _current.add_native(member, spans, num_dropped)
 
 
 def add_task(name: str, *, node: str, worker: str, began: float, seconds: float, num_bytes: int) -> None:
@@ -412,31 +447,31 @@ def _role(thread_name: str) -> str:
     return re.sub(r"[-_]\d+$", "", name) or "thread"
 
 
-def _resident_bytes() -> int | None:
-    """Return the resident memory of this process, or None if the system does not report it."""
-    try:
-        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 (three times as fast as Path.read_bytes)
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return None
-
-
 def _outer_first(spans: list[Span]) -> list[Span]:
     """Return the spans by begin; of spans that begin together, the one that contains the others comes first."""
     return sorted(spans, key=lambda span: (span[1], -span[2]))
 
 
-def _micros(nanoseconds: float) -> float:
-    return round(nanoseconds / 1e3, 3)
+def _micros(nanoseconds: int) -> float:
+    """Return microseconds, rounded down to eighths, which a float represents exactly.
+
+    Viewers compute the end of a span as ts + dur, and cut the sum to nanoseconds. With inexact numbers, adjacent spans
+    would overlap by a nanosecond, and a viewer would show one inside the other.
+
+    >>> _micros(1999), _micros(2000)
+    (1.875, 2.0)
+    """
+    return nanoseconds // 125 / 8
 
 
 def _event(kind: str, name: str, pid: int, tid: int, **rest: Any) -> dict[str, Any]:
     return {"ph": kind, "name": name, "pid": pid, "tid": tid, **rest}
 
 
-def _span_event(pid: int, tid: int, name: str, ts: float, dur: float, args: dict[str, Any] | None) -> dict[str, Any]:
+def _span_event(pid: int, tid: int, name: str, begin: int, end: int, args: dict[str, Any] | None) -> dict[str, Any]:
     shown = {"args": args} if args else {}
-    return _event("X", name, pid, tid, cat="gristmill", ts=round(ts, 3), dur=round(dur, 3), **shown)
+    ts = _micros(begin)
+    return _event("X", name, pid, tid, cat="gristmill", ts=ts, dur=_micros(end) - ts, **shown)
 
 
 def _row_names(pid: int, tid: int, name: str) -> Iterator[dict[str, Any]]:

@@ -20,4 +20,4 @@ def test_phases_of_a_run_are_spans_of_their_threads(tiny_shards, tmp_path):
     assert names["checkpoint 0"] == {"write checkpoint"}
     for name in ("forward", "backward", "update weights"):
         for span, step in zip(read.spans(name, "main"), steps, strict=True):
-            assert step["ts"] <= span["ts"] and span["ts"] + span["dur"] <= step["ts"] + step["dur"] + 1e-3
+            assert step["ts"] <= span["ts"] and span["ts"] + span["dur"] <= step["ts"] + step["dur"]

@@ -52,7 +52,10 @@ def tokenizers(text: str) -> gm.Tokenizer:
     specials: dict[str, int] = tok.special_tokens
     vocab: dict[int, bytes] = tok.vocab
     size: int = tok.vocab_size
-    profile: gm.Profile | None = tok.profile
+    with gm.recording("trace.json") as trace:
+        profile: gm.Profile | None = tok.profile
+    counts: NDArray[np.uint64] | None = profile.merge_counts if profile is not None else None
+    print(counts, trace.num_spans)
     print(token, id, merges, specials, vocab, size, profile, tok.fingerprint, tok.merge_ids, tok.merged_ids)
     print(tok.pattern, tok.tie_break, tok.parts)
 

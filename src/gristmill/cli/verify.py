@@ -38,10 +38,10 @@ class Command:
     no_inputs: Flag = False
     """Skip the check that the input files are unchanged."""
 
-    progress: Annotated[ProgressKind, tyro.conf.arg(metavar="HOW")] = "auto"
+    progress: ProgressKind = "auto"
     """Progress on stderr: auto (a bar on a terminal), bar, jsonl (JSON Lines) or none."""
 
-    profile_out: ProfileOut = None
+    profile_out: Annotated[ProfileOut, tyro.conf.arg(metavar="TRACE.json")] = None
 
     def run(self) -> int:
         from gristmill.shards import verify_shards

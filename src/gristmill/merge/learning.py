@@ -36,10 +36,11 @@ def learn_merges(
         num_threads=num_threads,
         on_progress=on_progress,
     )
-    stats = run.stats
+    stats, counts = run.stats, run.counts
+    counts.flags.writeable = False
     return (
         run.merges,
-        run.counts,
+        counts,
         [
             Stage(stage="setup", seconds=stats["setup_seconds"], num_symbols=stats["num_symbols"]),
             Stage(
