@@ -129,6 +129,19 @@ def test_a_profile_with_memory_and_counts_is_drawn():
     assert [plot.name for plot in training_sections(bare)[0].plots] == []
 
 
+def test_special_tokens_that_were_encoded_as_plain_text_are_reported():
+    texts = [Text("a", b"one<|endoftext|>two")]
+    plain, special = (measure_texts("t", TOKENIZER, texts, allowed_special=rule) for rule in ((), "all"))
+    for document in (tokenizer_document(plain), comparison_document([special, plain])):
+        assert document.troubles[0].startswith(
+            "The text contains special tokens (<|endoftext|>), which were encoded as"
+        )
+    assert not tokenizer_document(special).troubles
+    assert special.total.counts[TOKENIZER.special_tokens["<|endoftext|>"]] == 1
+    named = measure_texts("t", TOKENIZER, texts, allowed_special={"<|endoftext|>"})
+    assert not named.plain_specials
+
+
 def test_never_used_tokens_are_those_that_the_text_does_not_have():
     document = tokenizer_document(measure_texts("tok", TOKENIZER, [Text("a", b"the the the")]))
     groups = {group.title: group for group in section(document, "Tokens").groups}

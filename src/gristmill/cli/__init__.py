@@ -45,7 +45,7 @@ GROUPS = {
         "evaluate": "compute loss, perplexity and bits per byte of a model",
         "generate": "generate text with a trained model",
         "export-model": "convert a trained model for transformers or llama.cpp",
-        "report": "write an HTML report of a run, a tokenizer or shards, or compare",
+        "report": "write an HTML report of a run, a tokenizer or shards",
     },
     "other": {
         "view": "show tokenizers, shards and runs on local web pages",

@@ -115,7 +115,8 @@ class Command:
 
 def _text_in_words(text: Text) -> str:
     hint = " (--text FILE to use another text)" if text.is_sample else ""
-    return f"Text: {text.description}, {format_size(len(text.data))}{hint}"
+    size = "" if text.is_cut else f", {format_size(len(text.data))}"  # the description of a cut text has it
+    return f"Text: {text.description}{size}{hint}"
 
 
 def _figures(

@@ -16,7 +16,7 @@ from gristmill.report import figures
 from gristmill.report.document import Column, Document, Plots, Section, Split, Splits, Table, TableCell, full_rows
 from gristmill.report.drawing import Plot
 from gristmill.report.token_plots import Line, compression_plot, length_plot, line_style, zipf_plot
-from gristmill.report.tokenizer_pages import Measured, sum_of_scripts, texts_in_words
+from gristmill.report.tokenizer_pages import Measured, sum_of_scripts, texts_in_words, troubles
 
 NUM_PLACES = 12
 MAX_SHOWN_TOKENS = 40
@@ -79,11 +79,12 @@ def comparison_document(measured: Sequence[Measured], *, allowed_special: Specia
         figures=[],
         sections=sections,
         footer=f"the tokenizers and {what}.",
+        troubles=troubles(measured),
     )
 
 
 def _heads(names: Sequence[str]) -> list[Column]:
-    return [Column(name, False, *line_style(number)) for number, name in enumerate(names)]
+    return [Column(shortened(name, 28), False, *line_style(number)) for number, name in enumerate(names)]
 
 
 def _result(measured: Sequence[Measured], what: str) -> str:

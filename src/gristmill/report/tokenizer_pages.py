@@ -58,6 +58,7 @@ class Measured:
     usages: Sequence[Usage]  # one for each text
     scripts: Sequence[Sequence[ScriptUsage]]  # of each text
     classes: TokenClasses
+    plain_specials: Sequence[str] = ()  # special tokens that a text contains and that were encoded as plain text
 
     @property
     def total(self) -> Usage:
@@ -80,7 +81,29 @@ def measure_texts(
         ids = tokenizer.encode_array(text.data, allowed_special=allowed_special)
         usages.append(usage_of_ids(tokenizer, ids, text.data))
         scripts.append(script_usage(tokenizer, ids, text.data))
-    return Measured(name, tokenizer, texts, usages, scripts, token_classes(tokenizer))
+    classes = token_classes(tokenizer)
+    return Measured(
+        name, tokenizer, texts, usages, scripts, classes, _plain_specials(tokenizer, texts, allowed_special)
+    )
+
+
+def _plain_specials(tokenizer: Tokenizer, texts: Sequence[Text], allowed_special: Specials) -> list[str]:
+    if allowed_special == "all":
+        return []
+    others = [special for special in tokenizer.special_tokens if special not in allowed_special]
+    return [special for special in others if any(special.encode() in text.data for text in texts)]
+
+
+def troubles(measured: Sequence[Measured]) -> list[str]:
+    """Return a warning if special tokens in the texts were encoded as plain text, which distorts the figures."""
+    found = sorted({special for each in measured for special in each.plain_specials})
+    if not found:
+        return []
+    shown = ", ".join(show_token(special.encode()) for special in found[:3]) + ", …" * (len(found) > 3)
+    return [
+        f"The text contains special tokens ({shown}), which were encoded as plain text. To count each as one token, "
+        f'pass allowed_special="all", on the command line --allowed-special all.'
+    ]
 
 
 def tokenizer_document(measured: Measured) -> Document:
@@ -106,6 +129,7 @@ def tokenizer_document(measured: Measured) -> Document:
         figures=_figures(measured),
         sections=sections,
         footer=f"the tokenizer and {what}.",
+        troubles=troubles([measured]),
     )
 
 
@@ -113,7 +137,7 @@ def texts_in_words(texts: Sequence[Text]) -> str:
     """Return what the figures were measured on: the name and the size of the text, or the number of texts."""
     size = figures.size(sum(len(text.data) for text in texts))
     if len(texts) == 1:
-        return f"{texts[0].description} ({size})"
+        return texts[0].description if texts[0].is_cut else f"{texts[0].name} ({size})"
     names = ", ".join(shortened(text.name, 40) for text in texts[:8])
     return f"{len(texts)} texts ({names}{', …' * (len(texts) > 8)}; {size} in all)"
 
