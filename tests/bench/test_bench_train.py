@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -88,6 +89,7 @@ def test_ctrl_c_writes_what_was_measured_and_ends_the_measured_process(fakes, sm
         pids = Path(os.environ["PID_FILE"])
         while not (pids.exists() and pids.read_text()):
             assert process.poll() is None
+            time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         rest = process.stderr.read()
         assert process.wait(30) == 130, rest
