@@ -11,7 +11,7 @@ from gristmill.bench.ablation.suites import Case
 from gristmill.bench.charts import Bar, bar_chart
 from gristmill.bench.machine import describe_run
 from gristmill.bench.pages import Page, plural, publish_page
-from gristmill.bench.published import training_table
+from gristmill.bench.published import TRAINING, PublishedTraining, training_table
 from gristmill.bench.tables import markdown_table
 from gristmill.reference.ablation.rare_words import MIN_COUNT
 
@@ -56,8 +56,8 @@ def notes_of(ablation: Ablation) -> list[str]:
     if checked:
         errors = ", ".join(f"({row.letter}) {check['error']:+.0%}" for row, check in checked)
         notes.append(
-            "Check of this rule on the rows that learned all merges: extrapolated from the first tenth of them, the "
-            f"time of all merges is wrong by {errors}."
+            "Check of the rule for extrapolated times, on the rows that learned all merges: from the first tenth of "
+            f"the merges, the estimated time of all merges is off by {errors}."
         )
     for row, each in measured:
         if not row.is_exact:
@@ -100,9 +100,10 @@ def publish_ablation(ablation: Ablation, folder: Path, *, case: Case | None = No
     about = corpus | describe_run(["gristmill", "regex"])
     heading = f"{case.title}: what" if case is not None and case.title else "What"
     parts = [table_of(ablation), "\n".join(f"* {note}" for note in notes_of(ablation))]
-    if case is not None and case.published:
-        parts.append("Published times of other programs, on other machines and on text of the same kind:")
-        parts.append(training_table(case.published))
+    published = case.published if case is not None and case.published else similar_figures(ablation)
+    if published:
+        parts.append("Published times of other programs, on other machines and on text of a similar size:")
+        parts.append(training_table(published))
     page = Page(
         name=f"ablation_{ablation.corpus.name}_{ablation.vocab_size}",
         title=f"{heading} each optimization of BPE training is worth, {_corpus(ablation)}",
@@ -112,6 +113,15 @@ def publish_ablation(ablation: Ablation, folder: Path, *, case: Case | None = No
         chart=chart_of(ablation, about),
     )
     return publish_page(page, folder, is_interrupted=ablation.interruption is not None)
+
+
+def similar_figures(ablation: Ablation) -> tuple[PublishedTraining, ...]:
+    """Return the published figures for this vocabulary size and about this size of corpus."""
+    return tuple(
+        figure
+        for figure in TRAINING
+        if figure.vocab_size == ablation.vocab_size and 0.5 < ablation.corpus.num_bytes / figure.num_bytes < 2
+    )
 
 
 def _corpus(ablation: Ablation) -> str:
