@@ -1,5 +1,6 @@
 """`gristmill bench ablation`: every row has a time or a reason, the merges are compared, estimates are marked."""
 
+import dataclasses
 import json
 import random
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from itertools import pairwise
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -21,12 +23,13 @@ from gristmill.bench.ablation.extrapolation import (
     estimate_merge_seconds,
     fit,
 )
-from gristmill.bench.ablation.page import chart_of, notes_of, publish_ablation, table_of
+from gristmill.bench.ablation.page import chart_of, notes_of, publish_ablation, similar_figures, table_of
 from gristmill.bench.ablation.rows import Row, chosen_rows, parse_letters
 from gristmill.bench.ablation.suites import cases_of
 from gristmill.bench.corpora import resolve
 from gristmill.reference.ablation import PROGRAMS, train
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 VOCAB_SIZE = 257 + 40
 ALL = "abcdefghi"
 ONCE = {"num_extra_runs": 0, "report": lambda _line: None}
@@ -315,3 +318,21 @@ def test_a_file_that_takes_too_long_to_pretokenize_is_extrapolated_from_its_star
     assert start.training.pretokenize_seconds > 0
     assert start.training.merges == whole.training.merges[: len(start.training.merges)]
     assert python_row.describe(start)["is_complete"] is False
+
+
+def test_the_documentation_shows_the_table_of_the_committed_result():
+    page = (ROOT / "docs" / "how-it-works" / "ablation.md").read_text(encoding="utf-8")
+    result = (ROOT / "benchmarks" / "results" / "ablation_sample_21MB_4096.md").read_text(encoding="utf-8")
+    lines = [line for line in result.splitlines() if line.startswith("|")]
+    assert len(lines) >= 10
+    assert "\n".join(lines) in page
+
+
+def test_published_figures_are_shown_for_a_similar_corpus_and_the_same_vocabulary(ablation):
+    assert similar_figures(ablation) == ()
+
+    class Web:
+        num_bytes = 89_000_000
+
+    figures = similar_figures(dataclasses.replace(ablation, corpus=Web(), vocab_size=32_000))
+    assert [figure.corpus for figure in figures] == ["OpenWebText"]
