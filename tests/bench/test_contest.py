@@ -2,7 +2,7 @@
 
 import pytest
 
-from gristmill.bench.contest import Entry, Rounds, run_rounds
+from gristmill.bench.contest import Entry, Rounds, notes_of, run_rounds
 from gristmill.bench.fresh_process import ChildFailed, Sample
 
 QUIET = Sample(1.0, 1.0, 0.0, 1, 1)
@@ -47,6 +47,13 @@ def test_a_disturbed_run_is_repeated_until_the_repeats_are_used_up(calls):
     run_rounds([calm, noisy], Rounds(1, 1, num_extra=2))
     assert (calm.runs, calm.repeated) == ([QUIET], [DISTURBED])
     assert (noisy.runs, noisy.repeated) == ([DISTURBED], [DISTURBED, DISTURBED])
+
+
+def test_a_table_of_mostly_disturbed_runs_warns_that_the_machine_was_busy(calls):
+    calm, noisy = entry("calm", calls, QUIET), entry("noisy", calls, DISTURBED)
+    run_rounds([calm, noisy], Rounds(1, 1, num_extra=0))
+    assert any("Busy machine" in note for note in notes_of([noisy]))
+    assert not any("Busy machine" in note for note in notes_of([calm, noisy]))
 
 
 def test_an_interruption_is_returned_and_earlier_runs_are_kept(calls):

@@ -171,6 +171,13 @@ MARKS: tuple[Mark, ...] = (
 
 
 def notes_of(entries: Sequence[Entry], marks: Sequence[Mark] = MARKS) -> list[str]:
-    """Return the explanation of each mark that occurs."""
+    """Return the explanation of each mark that occurs, and a warning if the machine was busy most of the time."""
     measured = [entry for entry in entries if entry.is_measured]
-    return [f"{mark} {what}." for mark, applies, what in marks if any(applies(each, entries) for each in measured)]
+    notes = [f"{mark} {what}." for mark, applies, what in marks if any(applies(each, entries) for each in measured)]
+    runs = [run for entry in measured for run in entry.runs]
+    if sum(not run.quiet for run in runs) * 2 > len(runs):
+        notes.append(
+            "**Busy machine**: other processes ran during most of the runs, so the times say little. Repeat the "
+            "benchmark on an idle machine."
+        )
+    return notes

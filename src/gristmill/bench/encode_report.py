@@ -8,10 +8,10 @@ from statistics import median
 
 from gristmill.bench.adapters import Adapter
 from gristmill.bench.charts import Bar, bar_chart
-from gristmill.bench.contest import LEAST_CPU_PER_WALL, Entry, Mark, fewer_runs, marks_of, noisy, notes_of
+from gristmill.bench.contest import LEAST_CPU_PER_WALL, OURS, Entry, Mark, fewer_runs, marks_of, noisy, notes_of
 from gristmill.bench.corpora import Corpus
 from gristmill.bench.machine import describe_run
-from gristmill.bench.pages import Page, chart_caption, plural
+from gristmill.bench.pages import Page, chart_caption, plural, short
 from gristmill.bench.published import encoding_table
 from gristmill.bench.tables import markdown_table, middle_and_spread
 
@@ -129,7 +129,7 @@ def _bar(entry: Entry, megabytes: float) -> Bar:
     return Bar(
         entry.name,
         [median(each) if each else None for each in speeds],
-        [f"{median(each):.0f} MB/s" if each else "not measured" for each in speeds],
+        [f"{short(median(each))} MB/s" if each else "not measured" for each in speeds],
         entry.is_ours,
         [(min(each), max(each)) if each else None for each in speeds],
     )
@@ -159,19 +159,20 @@ def _cpu_per_wall(entry: Entry, passes: str) -> float:
 
 
 def _ratio_table(right: Sequence[Entry]) -> str:
-    """Compare each API of gristmill with the fastest API of each other system, separately for cold and warm."""
+    """Compare the fastest API of gristmill with the fastest one of each other system, for cold and warm passes."""
     rows = []
-    for ours in (entry for entry in right if entry.is_ours):
-        for passes in PASSES:
-            rivals: dict[str, list[Entry]] = {}
-            for entry in right:
-                if not entry.is_ours and seconds_of(entry, passes):
-                    rivals.setdefault(entry.system, []).append(entry)
-            best = [min(each, key=lambda entry: median(seconds_of(entry, passes))) for each in rivals.values()]
-            for rival in sorted(best, key=lambda entry: median(seconds_of(entry, passes))):
-                if seconds_of(ours, passes):
-                    rows.append([ours.form, passes, rival.name, *_ratio_and_spread(ours, rival, passes)])
-    return markdown_table(["ours", "passes", "fastest API of a rival", "ratio", "round by round"], rows) if rows else ""
+    for passes in PASSES:
+        fastest: dict[str, tuple[float, Entry]] = {}
+        for entry in right:
+            if seconds := seconds_of(entry, passes):
+                best = fastest.get(entry.system)
+                if best is None or median(seconds) < best[0]:
+                    fastest[entry.system] = median(seconds), entry
+        _, ours = fastest.pop(OURS, (0.0, None))
+        if ours is not None:
+            for _, rival in sorted(fastest.values(), key=lambda found: found[0]):
+                rows.append([passes, ours.form, rival.name, *_ratio_and_spread(ours, rival, passes)])
+    return markdown_table(["passes", "ours", "rival", "ratio", "round by round"], rows) if rows else ""
 
 
 def _ratio_and_spread(ours: Entry, rival: Entry, passes: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gristmill.bench.tables import write_result
 
-__all__ = ["Page", "chart_caption", "plural", "publish_page"]
+__all__ = ["Page", "chart_caption", "plural", "publish_page", "short"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,15 @@ def chart_caption(about: Mapping[str, str]) -> str:
         f"Median of fresh processes in alternation, lines from minimum to maximum; systems with the same output only. "
         f"{about['CPU']}, {plural(int(about['cores']), 'core')}; {about['versions']}; {about['date']}."
     )
+
+
+def short(number: float) -> str:
+    """Return a number with about three digits, for the end of a bar.
+
+    >>> short(0.3219), short(12.345), short(1234.5)
+    ('0.322', '12.3', '1,234')
+    """
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def plural(number: int, word: str) -> str:

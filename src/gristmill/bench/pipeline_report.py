@@ -12,7 +12,7 @@ from gristmill.bench.charts import Bar, bar_chart
 from gristmill.bench.contest import MARKS, Entry, marks_of, notes_of
 from gristmill.bench.corpora import Corpus
 from gristmill.bench.machine import describe_run
-from gristmill.bench.pages import Page, chart_caption, plural
+from gristmill.bench.pages import Page, chart_caption, plural, short
 from gristmill.bench.tables import markdown_table, middle_and_spread
 
 
@@ -105,7 +105,7 @@ def _bar(entry: Entry, text_megabytes: float) -> Bar:
         return Bar(entry.name, [None], [entry.outcome], entry.is_ours)
     speeds = [text_megabytes / seconds for seconds in entry.seconds]
     return Bar(
-        entry.name, [median(speeds)], [f"{median(speeds):.0f} MB/s"], entry.is_ours, [(min(speeds), max(speeds))]
+        entry.name, [median(speeds)], [f"{short(median(speeds))} MB/s"], entry.is_ours, [(min(speeds), max(speeds))]
     )
 
 

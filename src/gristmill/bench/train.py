@@ -24,7 +24,7 @@ from gristmill.bench.contest import LEAST_CPU_PER_WALL, MARKS, OURS, Entry, Roun
 from gristmill.bench.corpora import Corpus
 from gristmill.bench.fresh_process import ChildFailed, Sample, measure
 from gristmill.bench.machine import describe_run, version
-from gristmill.bench.pages import Page, chart_caption, plural, publish_page
+from gristmill.bench.pages import Page, chart_caption, plural, publish_page, short
 from gristmill.bench.published import training_table
 from gristmill.bench.rivals import SYSTEMS, Follows, TrainJob
 from gristmill.bench.tables import markdown_table, middle_and_spread
@@ -225,4 +225,4 @@ def _bar(entry: Entry, ours: float | None) -> Bar:
     seconds = median(entry.seconds)
     ratio = f" ({seconds / ours:.1f}x)" if ours is not None and not entry.is_ours else ""
     spread = (min(entry.seconds), max(entry.seconds))
-    return Bar(entry.name, [seconds], [f"{seconds:.3g} s{ratio}"], entry.is_ours, [spread])
+    return Bar(entry.name, [seconds], [f"{short(seconds)} s{ratio}"], entry.is_ours, [spread])
