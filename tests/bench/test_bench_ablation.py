@@ -79,7 +79,7 @@ def test_a_row_that_reaches_its_time_limit_is_extrapolated_and_marked(ablation):
     line = next(line for line in table_of(ablation).splitlines() if "(b)" in line)
     cells = [cell.strip() for cell in line.split("|")[1:-1]]
     assert cells[2][0] == cells[3][0] == cells[4][0] == "~"
-    assert cells[7] == f"yes, first {measured.num_measured_merges}"
+    assert cells[6] == f"yes, first {measured.num_measured_merges}"
     assert any("`~` marks extrapolated numbers" in note for note in notes_of(ablation))
 
 

@@ -17,7 +17,7 @@ from gristmill.reference.ablation.rare_words import MIN_COUNT
 
 __all__ = ["chart_of", "notes_of", "publish_ablation", "table_of"]
 
-HEADER = ["program", "pretokenize s", "merges/s", "total s", "speed-up", "CPU/wall", "peak MB", "same merges"]
+HEADER = ["program", "pretokenize s", "merges/s", "total s", "speed-up", "peak MB", "same merges"]
 BASE = "a"
 MARK = "~"  # before every number that is extrapolated
 
@@ -62,9 +62,12 @@ def notes_of(ablation: Ablation) -> list[str]:
     for row, each in measured:
         if not row.is_exact:
             notes.append(_difference(row.letter, each))
-    noisy = [row.label for row, each in measured if not each.is_quiet]
+    if measured:
+        busy = ", ".join(f"({row.letter}) {each.cpu_per_wall:.2f}" for row, each in measured)
+        notes.append(f"CPU time / wall time: {busy}.")
+    noisy = [f"({row.letter})" for row, each in measured if not each.is_quiet]
     if noisy:
-        notes.append(f"Other processes used the CPU during: {', '.join(noisy)}.")
+        notes.append(f"Other processes used the CPU during {', '.join(dict.fromkeys(noisy))}.")
     return notes
 
 
@@ -131,14 +134,13 @@ def _corpus(ablation: Ablation) -> str:
 def _cells(result: Result, base: Measured | None) -> list[str]:
     each = result.measured
     if each is None:
-        return [result.row.label, *["–"] * 6, result.reason]
+        return [result.row.label, *["–"] * 5, result.reason]
     return [
         result.row.label,
         _number(each.pretokenize_seconds, each.is_pretokenize_extrapolated),
         _number(each.merges_per_second, each.is_extrapolated),
         _number(each.total_seconds, _is_extrapolated(each)),
         _speed_up(each, base) if base else "–",
-        f"{each.cpu_per_wall:.2f}",
         f"{'>' * each.is_pretokenize_extrapolated}{each.peak_bytes / 1e6:,.0f}",
         f"no: {each.num_differing:,} of {each.num_measured_merges:,} differ"
         if each.num_differing
