@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,7 +24,7 @@ MARK = "~"  # before every number that is extrapolated
 
 
 def table_of(ablation: Ablation) -> str:
-    """Return the rows as a Markdown table. The last column of a row without times has the reason."""
+    """Return the rows as a Markdown table. The last column of a row without times has the outcome; a note explains it."""
     base = _base(ablation)
     return markdown_table(HEADER, [_cells(result, base) for result in ablation.results])
 
@@ -36,6 +37,11 @@ def notes_of(ablation: Ablation) -> list[str]:
             f"The corpus has {ablation.num_merges:,} merges; the vocabulary asks for {ablation.num_wanted:,}. Then "
             "no pair is left."
         )
+    notes += [
+        f"{result.row.label} {result.reason}."
+        for result in ablation.results
+        if _outcome(result.reason) != result.reason
+    ]
     measured = [(result.row, result.measured) for result in ablation.results if result.measured is not None]
     if any(_is_extrapolated(each) for _, each in measured):
         notes.append(
@@ -134,7 +140,7 @@ def _corpus(ablation: Ablation) -> str:
 def _cells(result: Result, base: Measured | None) -> list[str]:
     each = result.measured
     if each is None:
-        return [result.row.label, *["–"] * 5, result.reason]
+        return [result.row.label, *["–"] * 5, _outcome(result.reason)]
     return [
         result.row.label,
         _number(each.pretokenize_seconds, each.is_pretokenize_extrapolated),
@@ -146,6 +152,15 @@ def _cells(result: Result, base: Measured | None) -> list[str]:
         if each.num_differing
         else _agreement(each),
     ]
+
+
+def _outcome(reason: str) -> str:
+    """Return the start of a reason, which fits in a column.
+
+    >>> _outcome("skipped: needs a CUDA device"), _outcome("other merges than the native core; no time is shown")
+    ('skipped', 'other merges')
+    """
+    return re.split(r"[:;,]| than ", reason)[0]
 
 
 def _agreement(each: Measured) -> str:
