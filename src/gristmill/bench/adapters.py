@@ -10,6 +10,7 @@ import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from typing import Any
 
 from gristmill.arguments import nearest
@@ -50,7 +51,7 @@ def find_adapters(names: Sequence[str], *, package: str, known: Sequence[str]) -
     check_systems(names, known)
     systems = list(dict.fromkeys(name.partition(":")[0] for name in names))
     modules = [system if "." in system else f"{package}.{system}" for system in systems]
-    found = _probe(modules)
+    found = _probe(tuple(modules), tuple(sys.path))
     adapters = [
         Adapter(system, module, facts.get("constants", {}), facts.get("problem"))
         for system, module, facts in zip(systems, modules, found, strict=True)
@@ -71,8 +72,12 @@ def check_systems(names: Sequence[str], known: Sequence[str]) -> None:
             )
 
 
-def _probe(modules: Sequence[str]) -> list[dict[str, Any]]:
-    """Import all modules in one process, or each in its own if that process fails."""
+@cache
+def _probe(modules: tuple[str, ...], folders: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Import all modules in one process, or each in its own if that process fails.
+
+    The result depends on `folders`, from which the process imports. It is kept for further corpora and thread counts.
+    """
     try:
         job = {"modules": list(modules)}
         facts = measure(__name__, job, num_threads=1, timeout_seconds=PROBE_SECONDS).facts
@@ -80,7 +85,7 @@ def _probe(modules: Sequence[str]) -> list[dict[str, Any]]:
     except ChildFailed as reason:
         if len(modules) == 1:
             return [{"problem": str(reason)}]
-        return [_probe([module])[0] for module in modules]
+        return [_probe((module,), folders)[0] for module in modules]
 
 
 @dataclass(frozen=True)
