@@ -24,7 +24,7 @@ MARK = "~"  # before every number that is extrapolated
 
 
 def table_of(ablation: Ablation) -> str:
-    """Return the rows as a Markdown table. The last column of a row without times has the outcome; a note explains it."""
+    """Return the rows as a Markdown table. A row without times has its outcome in the last column."""
     base = _base(ablation)
     return markdown_table(HEADER, [_cells(result, base) for result in ablation.results])
 
