@@ -163,7 +163,7 @@ def run_ablation(
     except KeyboardInterrupt as interruption:
         ablation.interruption = interruption
         missing = rows[len(ablation.results) :]
-        ablation.results += [Result(row, None, "not measured: interrupted") for row in missing]
+        ablation.results += [Result(row, None, "not measured") for row in missing]
     return ablation
 
 

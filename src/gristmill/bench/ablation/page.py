@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,19 +12,19 @@ from gristmill.bench.ablation.suites import Case
 from gristmill.bench.charts import Bar, bar_chart
 from gristmill.bench.machine import describe_run
 from gristmill.bench.pages import Page, plural, publish_page
-from gristmill.bench.published import training_table
+from gristmill.bench.published import TRAINING, PublishedTraining, training_table
 from gristmill.bench.tables import markdown_table
 from gristmill.reference.ablation.rare_words import MIN_COUNT
 
 __all__ = ["chart_of", "notes_of", "publish_ablation", "table_of"]
 
-HEADER = ["program", "pretokenize s", "merges/s", "total s", "speed-up", "CPU/wall", "peak MB", "same merges"]
+HEADER = ["program", "pretokenize s", "merges/s", "total s", "speed-up", "peak MB", "same merges"]
 BASE = "a"
 MARK = "~"  # before every number that is extrapolated
 
 
 def table_of(ablation: Ablation) -> str:
-    """Return the rows as a Markdown table. The last column of a row without times has the reason."""
+    """Return the rows as a Markdown table. A row without times has its outcome in the last column."""
     base = _base(ablation)
     return markdown_table(HEADER, [_cells(result, base) for result in ablation.results])
 
@@ -36,6 +37,11 @@ def notes_of(ablation: Ablation) -> list[str]:
             f"The corpus has {ablation.num_merges:,} merges; the vocabulary asks for {ablation.num_wanted:,}. Then "
             "no pair is left."
         )
+    notes += [
+        f"{result.row.label} {result.reason}."
+        for result in ablation.results
+        if _outcome(result.reason) != result.reason
+    ]
     measured = [(result.row, result.measured) for result in ablation.results if result.measured is not None]
     if any(_is_extrapolated(each) for _, each in measured):
         notes.append(
@@ -56,15 +62,18 @@ def notes_of(ablation: Ablation) -> list[str]:
     if checked:
         errors = ", ".join(f"({row.letter}) {check['error']:+.0%}" for row, check in checked)
         notes.append(
-            "Check of this rule on the rows that learned all merges: extrapolated from the first tenth of them, the "
-            f"time of all merges is wrong by {errors}."
+            "Check of the rule for extrapolated times, on the rows that learned all merges: from the first tenth of "
+            f"the merges, the estimated time of all merges is off by {errors}."
         )
     for row, each in measured:
         if not row.is_exact:
             notes.append(_difference(row.letter, each))
-    noisy = [row.label for row, each in measured if not each.is_quiet]
+    if measured:
+        busy = ", ".join(f"({row.letter}) {each.cpu_per_wall:.2f}" for row, each in measured)
+        notes.append(f"CPU time / wall time: {busy}.")
+    noisy = [f"({row.letter})" for row, each in measured if not each.is_quiet]
     if noisy:
-        notes.append(f"Other processes used the CPU during: {', '.join(noisy)}.")
+        notes.append(f"Other processes used the CPU during {', '.join(dict.fromkeys(noisy))}.")
     return notes
 
 
@@ -100,9 +109,10 @@ def publish_ablation(ablation: Ablation, folder: Path, *, case: Case | None = No
     about = corpus | describe_run(["gristmill", "regex"])
     heading = f"{case.title}: what" if case is not None and case.title else "What"
     parts = [table_of(ablation), "\n".join(f"* {note}" for note in notes_of(ablation))]
-    if case is not None and case.published:
-        parts.append("Published times of other programs, on other machines and on text of the same kind:")
-        parts.append(training_table(case.published))
+    published = case.published if case is not None and case.published else similar_figures(ablation)
+    if published:
+        parts.append("Published times of other programs, on other machines and on text of a similar size:")
+        parts.append(training_table(published))
     page = Page(
         name=f"ablation_{ablation.corpus.name}_{ablation.vocab_size}",
         title=f"{heading} each optimization of BPE training is worth, {_corpus(ablation)}",
@@ -114,6 +124,15 @@ def publish_ablation(ablation: Ablation, folder: Path, *, case: Case | None = No
     return publish_page(page, folder, is_interrupted=ablation.interruption is not None)
 
 
+def similar_figures(ablation: Ablation) -> tuple[PublishedTraining, ...]:
+    """Return the published figures for this vocabulary size and about this size of corpus."""
+    return tuple(
+        figure
+        for figure in TRAINING
+        if figure.vocab_size == ablation.vocab_size and 0.5 < ablation.corpus.num_bytes / figure.num_bytes < 2
+    )
+
+
 def _corpus(ablation: Ablation) -> str:
     return f"{ablation.corpus.megabytes:,.0f} MB, vocabulary {ablation.vocab_size:,}"
 
@@ -121,19 +140,27 @@ def _corpus(ablation: Ablation) -> str:
 def _cells(result: Result, base: Measured | None) -> list[str]:
     each = result.measured
     if each is None:
-        return [result.row.label, *["–"] * 6, result.reason]
+        return [result.row.label, *["–"] * 5, _outcome(result.reason)]
     return [
         result.row.label,
         _number(each.pretokenize_seconds, each.is_pretokenize_extrapolated),
         _number(each.merges_per_second, each.is_extrapolated),
         _number(each.total_seconds, _is_extrapolated(each)),
         _speed_up(each, base) if base else "–",
-        f"{each.cpu_per_wall:.2f}",
         f"{'>' * each.is_pretokenize_extrapolated}{each.peak_bytes / 1e6:,.0f}",
         f"no: {each.num_differing:,} of {each.num_measured_merges:,} differ"
         if each.num_differing
         else _agreement(each),
     ]
+
+
+def _outcome(reason: str) -> str:
+    """Return the start of a reason, which fits in a column.
+
+    >>> _outcome("skipped: needs a CUDA device"), _outcome("other merges than the native core; no time is shown")
+    ('skipped', 'other merges')
+    """
+    return re.split(r"[:;,]| than ", reason)[0]
 
 
 def _agreement(each: Measured) -> str:

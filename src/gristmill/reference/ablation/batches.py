@@ -4,8 +4,8 @@ What is batched: the words of a task. In (c) a task is one word. Here the words 
 there are processes, and a task counts the pairs of a whole batch and returns one sum. So a merge sends one message per
 process instead of one per word. Choosing the pair and replacing it stay in the main process, as in (b) and (c).
 
-Cost: all words still travel to the processes for every merge. The main process pickles every token, which takes about
-as long as counting its pairs, so the pool gains nothing, however many cores there are.
+Cost: all words still travel to the processes for every merge. The main process pickles every token, which takes longer
+than counting its pairs, so the program is slower than (a), however many cores there are.
 
 Next: (e) has fewer words to send.
 """

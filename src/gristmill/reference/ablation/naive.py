@@ -8,7 +8,7 @@ without it, a merge would read the whole corpus.
 
 Cost: the first and the last step visit every token of every word, also of words without the merged pair. With W words
 of L tokens and M merges that is M * W * L steps, and all of them run on one core. The words get shorter with each
-merge, so the cost of a merge falls slowly, to about a fifth at the end.
+merge, so the cost of a merge falls slowly, to about a third at the end.
 
 Next: (b) counts the pairs on several cores.
 """

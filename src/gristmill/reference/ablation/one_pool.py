@@ -2,8 +2,8 @@
 
 The processes start once, before the first merge. The rest is (b).
 
-Cost: the time per task remains: pickling, two pipes and a lock for every word and every merge. The main process does
-this work for all words, so more processes do not help.
+Cost: the time per task remains: pickling, two pipes and a lock for every word and every merge. Starting the processes
+was only a small part of the time. The main process sends all words, so more processes do not help.
 
 Next: (d) sends many words in one task.
 """
