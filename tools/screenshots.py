@@ -38,7 +38,7 @@ RUN_OPTIONS = (
 TEXT = """Byte-level BPE: "low", "lower", "lowest" share their first bytes.
 def area(radius):
     return 3.14159 * radius ** 2
-naïve café, 12,345.67 €, привет, 東京 🙂<|endoftext|>"""
+naïve café, 12,345.67 €, привет, καλημέρα<|endoftext|>"""
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,9 @@ def prepare_shards(page: Any) -> None:
 
 
 def prepare_runs(page: Any) -> None:
-    """Wait for the curves."""
+    """Wait for the curves; on a phone, scroll to them."""
     page.wait_for_selector("#charts canvas")
+    page.evaluate("() => innerWidth < 700 && document.getElementById('charts').scrollIntoView()")
 
 
 def prepare_playground(page: Any) -> None:
@@ -104,11 +105,11 @@ PICTURES = {
     "tokenizers": ("tokenizers", 1280, "light"),
     "tokenizers-phone": ("tokenizers", 390, "dark"),
     "shards": ("shards", 1280, "light"),
-    "shards-dark": ("shards", 1280, "dark"),
     "runs": ("runs", 1280, "light"),
     "runs-phone": ("runs", 390, "dark"),
     "playground": ("playground", 1280, "light"),
     "report-tokenizer": ("report-tokenizer", 1280, "light"),
+    "report-comparison": ("report-comparison", 1280, "light"),
 }
 
 
