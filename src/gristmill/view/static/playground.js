@@ -74,7 +74,7 @@ function showCheckpoints(isNew) {
   const words = ({ name, val_loss }) => name + (typeof val_loss === "number" ? `, validation loss ${val_loss.toFixed(3)}` : "");
   const latest = about.checkpoints[0]?.name;
   const options = about.checkpoints.length === 0 ? [] : [
-    ["best", `best (${about.best})`], ["latest", `latest (${latest})`], ...about.checkpoints.map((each) => [each.name, words(each)]),
+    ["best", "best (lowest validation loss)"], ["latest", `latest (${latest})`], ...about.checkpoints.map((each) => [each.name, words(each)]),
   ];
   const key = JSON.stringify(options);
   if (select.dataset.options === key && !isNew) return;
