@@ -130,6 +130,24 @@ def test_a_closed_stream_restores_the_mode_of_the_model(loaded):
     model.eval()
 
 
+def test_a_model_of_the_user_without_a_cache_has_probabilities_too(loaded):
+    class Bigrams(gm.lm.Model):
+        def __init__(self, config):
+            super().__init__(config)
+            self.table = torch.nn.Embedding(config.vocab_size, config.vocab_size)
+
+        def forward(self, tokens_BT):
+            return self.table(tokens_BT)
+
+    _, tokenizer = loaded
+    model = Bigrams(gm.lm.WindowModelConfig(vocab_size=tokenizer.vocab_size, context_length=4))
+    tokens = list(stream_of((model, tokenizer), prompt="the", seed=0, max_tokens=20))
+    expected = "".join(gm.lm.stream_text(model, tokenizer, "the", seed=0, max_tokens=20))
+    assert b"".join(token.data for token in tokens).decode(errors="replace") == expected
+    model_V = model.table.weight[tokens[0].id].softmax(-1)
+    assert tokens[1].model_probability == pytest.approx(float(model_V[tokens[1].id]), rel=1e-4)
+
+
 def test_wrong_options_raise_before_the_first_token(loaded):
     with pytest.raises(gm.OptionError, match="top_p"):
         stream_of(loaded, top_p=2.0)

@@ -159,6 +159,7 @@ async function generate() {
   view = null;
   const state = { body, place, began: 0, num: 0, isOver: false, seed: null, checkpoint: "", device: "" };
   say("Starting …");
+  get("progress").scrollIntoView({ block: "nearest" }); // below the form on a phone
   announce("Generating.");
   try {
     for await (const [name, data] of events(`api/playground/${get("run").value}/generate`, body, controller.signal)) receive(state, name, data);
