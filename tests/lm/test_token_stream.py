@@ -53,7 +53,7 @@ def test_the_text_is_that_of_generate(run, loaded, options, seed):
 def test_bytes_that_end_inside_a_character_are_in_the_rest(run, loaded):
     """A model that is barely trained, at a high temperature, generates invalid UTF-8."""
     options = {"temperature": 50.0, "max_tokens": 30}
-    for seed in range(8):
+    for seed in range(4):
         stream = stream_of(loaded, seed=seed, **options)
         tokens = list(stream)
         text = "".join(token.text for token in tokens) + stream.rest

@@ -55,7 +55,7 @@ async function load({ isNew }) {
   } catch (error) {
     about = null;
     get("start").disabled = true;
-    showError(error);
+    if (get("message").textContent !== error.message) showError(error); // a screen reader reads it once, not at each refresh
     return;
   }
   if (run !== get("run").value) return; // another run was chosen in the meantime
