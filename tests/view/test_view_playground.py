@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
 import gristmill as gm
+from gristmill.lm.models.generation import TextStream
 from gristmill.lm.training.run_lock import locked
 from gristmill.view import generations, loaded_models
 from gristmill.view.artefacts import Artefact, find_artefacts
-from gristmill.view.loaded_models import LoadedModels, device_for
+from gristmill.view.loaded_models import LoadedModel, LoadedModels, device_for
 from gristmill.view.replies import Refusal
 from gristmill.view.turns import Turns
 from view.pages import serving
@@ -93,6 +95,29 @@ def test_a_model_with_latents_samples_reconstructs_and_interpolates(served, runs
         assert parts_of(reply) == gm.lm.interpolate_texts(runs[VAE], "the cat", "a dog", 4, device="cpu")
 
 
+def test_a_model_with_its_own_way_to_write_streams_its_parts_and_ends_within_one(runs):
+    class Parrot(gm.lm.Model):
+        def write(self, tokenizer, request):
+            yield TextStream((f"{request.prompt}! " for _ in range(5)), count=lambda: 5)
+
+    config = gm.lm.WindowModelConfig(vocab_size=300, context_length=8)
+    loaded = LoadedModel(Parrot(config), gm.Tokenizer([]), None, "step-000001", "cpu")
+    models = SimpleNamespace(get=lambda *_, **__: loaded)
+    asked = generations.Generation(client="a", prompt="Hello", max_tokens=5)
+
+    def events(is_cancelled):
+        sent = []
+        generations.generate(models, Artefact("run", runs[GPT]), asked, is_cancelled=is_cancelled, send=sent.append)
+        return [(event.name, event.data) for event in sent]
+
+    whole = events(lambda: False)
+    assert [data["text"] for name, data in whole if name == "part"] == ["Hello! "] * 5
+    assert whole[-1][0] == "end" and whole[-1][1]["num"] == 5
+    answers = iter([False, False, False, True])  # before the text, and after each of two parts
+    cut = events(lambda: next(answers))
+    assert [name for name, _ in cut] == ["started", "text", "part", "part"]
+
+
 def test_what_a_run_offers(served):
     for run, modes in (
         (GPT, ["continue"]),
@@ -102,7 +127,7 @@ def test_what_a_run_offers(served):
         status, about = ask(served, f"api/playground/{run}")
         assert status == 200 and about["modes"] == modes and not about["problem"] and not about["is_trained"]
         names = [each["name"] for each in about["checkpoints"]]
-        assert about["best"] in names and names == sorted(names, reverse=True)
+        assert names and names == sorted(names, reverse=True)
     assert ask(served, "api/playground/3")[0] == 404
     assert ask(served, "api/playground/..")[0] == 404
 

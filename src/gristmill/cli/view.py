@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -78,9 +80,23 @@ class Command:
             announce=_announce,
         )
         print("Stopped.", file=sys.stderr)
+        _end_threads()
         return 0
 
 
 def _announce(address: str) -> None:
     print(address, flush=True)
     print("Open this address in a browser. Press Ctrl-C to stop.", file=sys.stderr)
+
+
+def _end_threads() -> None:
+    """End the process if the playground still imports torch or reads a checkpoint.
+
+    Waiting could take a minute, and the normal exit of Python would crash in the middle of that work.
+    """
+    from gristmill.view.turns import PLAYGROUND_THREAD
+
+    if any(thread.name == PLAYGROUND_THREAD for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

@@ -115,10 +115,10 @@ def generate(
     The events: `loading` (if needed), `started`, then `tokens`, `part` or `text`, then `end`; or `error` at any time.
     """
     try:
-        _use_spare_time()
         loaded = models.get(
             run, asked.checkpoint, loading=lambda name, device: send(Event("loading", {"name": name, "device": device}))
         )
+        _use_spare_time()
         if not is_cancelled():
             _answer(loaded, asked, is_cancelled, send)
     except (GristmillError, Refusal, OSError, MemoryError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +26,13 @@ TRIES = 3  # the run may remove the checkpoint that was found, while it is being
 
 
 def require_torch() -> None:
-    """Raise `MissingPackageError` with the install command if torch is missing."""
-    require_packages("The playground", "torch", "safetensors")
+    """Raise `MissingPackageError` with the install command if torch is missing.
+
+    Does not import torch, which takes seconds.
+    """
+    for name in ("torch", "safetensors"):
+        if importlib.util.find_spec(name) is None:
+            require_packages("The playground", name)
 
 
 @dataclass(frozen=True)

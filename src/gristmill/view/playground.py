@@ -9,37 +9,41 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import re
+import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from gristmill.errors import CheckpointError
+from gristmill.lm.explain import CHECKPOINTS, STATE_FILE, why_no_run
+from gristmill.small_files import parse_json, read_small_file
 from gristmill.view.artefacts import Artefact, Artefacts
 from gristmill.view.events import Event, event_stream
 from gristmill.view.generations import LATENT_MODES, Generation, check, generate, in_words
 from gristmill.view.loaded_models import LoadedModels, require_torch
 from gristmill.view.replies import Refusal, pick, read, reply
-from gristmill.view.turns import Turns
+from gristmill.view.turns import PLAYGROUND_THREAD, Turns
 
 __all__ = ["routes"]
 
 Send: TypeAlias = Callable[[Event], None]
 
 MAX_CHECKPOINTS = 200  # listed, the latest ones
+MAX_STATE_BYTES = 1 << 24
+
+_NAME = re.compile(r"step-[0-9]{6,}")
 
 
 def routes(artefacts: Artefacts, *, device: str = "auto") -> list[BaseRoute]:
     """Return the routes of the playground."""
     models = LoadedModels(artefacts, device=device)
     turns = Turns()
-    pool = ThreadPoolExecutor(1, thread_name_prefix="playground")
 
     def about(request: Request) -> Response:
         return reply(_about(pick(artefacts.runs, request.path_params["run"], "run")))
@@ -48,12 +52,12 @@ def routes(artefacts: Artefacts, *, device: str = "auto") -> list[BaseRoute]:
         run = pick(artefacts.runs, request.path_params["run"], "run")
         asked = await read(request, Generation)
         check(asked)
-        await run_in_threadpool(require_torch)
+        require_torch()
 
         def work(is_cancelled: Callable[[], bool], send: Send) -> None:
             generate(models, run, asked, is_cancelled=is_cancelled, send=send)
 
-        return event_stream(request, _events(turns, asked.client, pool, work))
+        return event_stream(request, _events(turns, asked.client, work))
 
     return [
         Route("/api/playground/{run}", about),
@@ -61,9 +65,7 @@ def routes(artefacts: Artefacts, *, device: str = "auto") -> list[BaseRoute]:
     ]
 
 
-async def _events(
-    turns: Turns, client: str, pool: ThreadPoolExecutor, work: Callable[[Callable[[], bool], Send], None]
-) -> AsyncGenerator[Event]:
+async def _events(turns: Turns, client: str, work: Callable[[Callable[[], bool], Send], None]) -> AsyncGenerator[Event]:
     """Yield the events of a generation, from its place in the queue to its end."""
     try:
         # Here and not before the response: a browser that is gone by then would leave a turn that never ends.
@@ -78,7 +80,9 @@ async def _events(
             await turn.moved()
         if not turn.is_cancelled():
             outbox = _Outbox(ended=turn.leave)
-            pool.submit(outbox.filled_by, functools.partial(work, turn.is_cancelled))
+            # A daemon, so that Ctrl-C does not wait while the thread imports torch or reads a large checkpoint.
+            job = functools.partial(work, turn.is_cancelled)
+            threading.Thread(target=outbox.filled_by, args=(job,), name=PLAYGROUND_THREAD, daemon=True).start()
             async for event in outbox.events():
                 yield event
         if turn.is_replaced:
@@ -167,13 +171,29 @@ def _about_model(run: Artefact) -> dict[str, Any]:
 
 
 def _checkpoints(run: Path) -> dict[str, Any]:
-    """Return the checkpoints, the latest first, and the name of the best one."""
-    from gristmill.lm.training.checkpoint import find_checkpoint, list_checkpoints, read_state
-
-    best = find_checkpoint(run, "best").name
+    """Return the checkpoints, the latest first. Does not import torch, so that the page opens at once."""
+    folders = sorted(_checkpoint_folders(run), key=lambda folder: (len(folder.name), folder.name), reverse=True)
     found = []
-    for folder in reversed(list_checkpoints(run)[-MAX_CHECKPOINTS:]):
+    for folder in folders[:MAX_CHECKPOINTS]:
         with contextlib.suppress(CheckpointError, OSError):  # damaged, or just removed by the run
-            state = read_state(folder)
-            found.append({"name": folder.name, "step": state["step"], "val_loss": state.get("val_loss")})
-    return {"best": best, "checkpoints": found}
+            found.append({"name": folder.name, "val_loss": _state(folder).get("val_loss")})
+    if not found:
+        raise CheckpointError(why_no_run(run))
+    return {"checkpoints": found}
+
+
+def _checkpoint_folders(run: Path) -> list[Path]:
+    try:
+        return [path for path in (run / CHECKPOINTS).iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
+    except OSError:
+        return []
+
+
+def _state(folder: Path) -> dict[str, Any]:
+    """Return the content of state.json. Loading the checkpoint verifies it."""
+    path = folder / STATE_FILE
+    data = read_small_file(path, what="the state of a checkpoint", max_bytes=MAX_STATE_BYTES, error=CheckpointError)
+    content = parse_json(data, error=CheckpointError)
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path}: not a JSON object.")
+    return content

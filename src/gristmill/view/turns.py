@@ -7,8 +7,9 @@ import threading
 
 from gristmill.view.replies import Refusal
 
-__all__ = ["MAX_TURNS", "Turn", "Turns"]
+__all__ = ["MAX_TURNS", "PLAYGROUND_THREAD", "Turn", "Turns"]
 
+PLAYGROUND_THREAD = "playground"  # name of the threads that generate
 MAX_TURNS = 16  # with the one that is generating
 
 

@@ -55,7 +55,7 @@ async function load({ isNew }) {
   } catch (error) {
     about = null;
     get("start").disabled = true;
-    showError(error);
+    if (get("message").textContent !== error.message) showError(error); // a screen reader reads it once, not at each refresh
     return;
   }
   if (run !== get("run").value) return; // another run was chosen in the meantime
@@ -74,7 +74,7 @@ function showCheckpoints(isNew) {
   const words = ({ name, val_loss }) => name + (typeof val_loss === "number" ? `, validation loss ${val_loss.toFixed(3)}` : "");
   const latest = about.checkpoints[0]?.name;
   const options = about.checkpoints.length === 0 ? [] : [
-    ["best", `best (${about.best})`], ["latest", `latest (${latest})`], ...about.checkpoints.map((each) => [each.name, words(each)]),
+    ["best", "best (lowest validation loss)"], ["latest", `latest (${latest})`], ...about.checkpoints.map((each) => [each.name, words(each)]),
   ];
   const key = JSON.stringify(options);
   if (select.dataset.options === key && !isNew) return;
@@ -159,6 +159,7 @@ async function generate() {
   view = null;
   const state = { body, place, began: 0, num: 0, isOver: false, seed: null, checkpoint: "", device: "" };
   say("Starting …");
+  get("progress").scrollIntoView({ block: "nearest" }); // below the form on a phone
   announce("Generating.");
   try {
     for await (const [name, data] of events(`api/playground/${get("run").value}/generate`, body, controller.signal)) receive(state, name, data);
