@@ -7,7 +7,7 @@ export function ratio(amount, count) {
   return count ? (amount / count).toFixed(2) : "–";
 }
 
-/** Set the text of a node if it differs, because each change makes the browser lay out the page. */
+/** Set the text of a node if it differs, because each change costs a new layout of the page. */
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
