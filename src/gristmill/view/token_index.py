@@ -12,10 +12,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill import Tokenizer, pretokenize
 from gristmill.analysis.strangeness import strangest_tokens
 from gristmill.analysis.usage import count_characters
 from gristmill.analysis.vocabulary import TokenClasses, token_classes, token_lengths
+from gristmill.encode.tokenizer import Tokenizer
+from gristmill.pretokenize.cutting import pretokenize
 from gristmill.sample_corpus import stories
 from gristmill.view.replies import Refusal
 
