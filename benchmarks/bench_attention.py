@@ -24,13 +24,14 @@ from unittest import mock
 import torch
 from torch import Tensor
 
+from gristmill.bench.machine import describe_run
+from gristmill.bench.tables import markdown_table, middle_and_spread, write_result
 from gristmill.lm.data.batch import Batch
 from gristmill.lm.models.gpt import network
 from gristmill.lm.models.gpt.network import GPT, GPTConfig
 from gristmill.lm.training.optimizers import build_optimizer
 from gristmill.lm.training.set_up import recompute_blocks
-from machine import describe_run
-from tables import markdown_table, middle_and_spread, write_result
+from results_folder import RESULTS
 
 SHAPE = GPTConfig(
     vocab_size=50_257, context_length=1024, num_layers=12, num_heads=6, d_model=768, d_ff=2048, tie_embeddings=True
@@ -276,7 +277,7 @@ def report(contestants: list[Contestant], found: list[dict[str, Any]], batch_siz
     title = (
         f"Attention: a training step of 124M parameters, {batch_size} x {SHAPE.context_length} tokens, bf16, one GPU"
     )
-    write_result("attention", title=title, about=about, body=table + "\n" + note, data=data)
+    write_result("attention", title=title, about=about, body=table + "\n" + note, data=data, folder=RESULTS)
 
 
 if __name__ == "__main__":

@@ -17,11 +17,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import corpora
-from fresh_process import Sample, measure
 from gristmill import _core
-from machine import describe_run
-from tables import RESULTS, markdown_table, middle_and_spread, write_result
+from gristmill.bench import corpora
+from gristmill.bench.fresh_process import Sample, measure
+from gristmill.bench.machine import describe_run
+from gristmill.bench.tables import markdown_table, middle_and_spread, write_result
+from results_folder import RESULTS
 
 LEAST_CPU_PER_WALL = 1.3
 HEADER = ["threads", "runs", "median MB/s", "min–max", "median ms", "CPU/wall", "peak MB", "words"]
@@ -93,7 +94,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="5 MB sample corpus, one round, no files")
     options = parser.parse_args()
     if options.quick:
-        options.corpus, options.rounds, options.extra = "quick", 1, 0
+        options.corpus, options.rounds, options.extra = "sample:5MB", 1, 0
     return options
 
 

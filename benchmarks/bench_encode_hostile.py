@@ -12,19 +12,21 @@ import argparse
 import base64
 import random
 import sys
+import tempfile
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-import corpora
-from encode_report import DIFFERENT_IDS, judge
-from encoders import SYSTEMS, vocabularies
-from encoders.contest import OURS, REFERENCE, Entry, attempt, find_entries
-from encoders.passes import EncodeJob
-from machine import describe_run
-from tables import RESULTS, markdown_table, write_result
+from gristmill.bench.adapters import Adapter, find_adapters
+from gristmill.bench.contest import OURS, Entry, Rounds, attempt
+from gristmill.bench.encode import OTHER_IDS, PACKAGE, REFERENCE, Expected, find_entries
+from gristmill.bench.encoders import SYSTEMS, vocabularies
+from gristmill.bench.encoders.passes import EncodeJob
+from gristmill.bench.machine import describe_run
+from gristmill.bench.tables import markdown_table, write_result
+from results_folder import RESULTS
 
 MEMORY_LIMIT_BYTES = 12 << 30
 REFERENCES = (REFERENCE, "tokenizers", OURS)
@@ -62,9 +64,15 @@ TEXTS: dict[str, Callable[[int], bytes]] = {
 def main() -> int:
     """Measure, compare, show, write."""
     options = _options()
-    vocabularies.find(options.vocabulary)
-    results = [found for text in options.texts for found in _measure_text(text, options)]
-    _report(results, options)
+    adapters = find_adapters(options.systems, package=PACKAGE, known=SYSTEMS)
+    with tempfile.TemporaryDirectory() as folder:
+        files = vocabularies.prepare(options.vocabulary, Path(folder))
+        results = [
+            found
+            for text in options.texts
+            for found in _measure_text(text, str(files.description), Path(folder), adapters, options)
+        ]
+    _report(results, adapters, options)
     return 1 if any(entry.system == OURS and entry.problem for found in results for entry in found.entries) else 0
 
 
@@ -87,7 +95,7 @@ def _options() -> argparse.Namespace:
     add = parser.add_argument
     add("--texts", type=lambda text: text.split(","), default=list(TEXTS), help=",".join(TEXTS))
     add("--sizes", type=lambda text: [int(n) for n in text.split(",")], default=[1, 10], help="in MB (default: 1,10)")
-    add("--vocabulary", choices=vocabularies.NAMES, default="gpt2")
+    add("--vocabulary", choices=("gpt2", "cl100k"), default="gpt2")
     add("--systems", type=lambda text: text.split(","), default=list(SYSTEMS), help=",".join(SYSTEMS))
     add("--rounds", type=int, default=3, help="runs per text and system; the table has the median (default: 3)")
     add("--timeout", type=float, default=20, help="time limit of one text in seconds, including loading (default: 20)")
@@ -98,44 +106,54 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _measure_text(text: str, options: argparse.Namespace) -> Iterator[Found]:
+def _measure_text(
+    text: str, vocabulary: str, folder: Path, adapters: Sequence[Adapter], options: argparse.Namespace
+) -> Iterator[Found]:
     """Yield the sizes from small to large; a system that timed out on a smaller text is not run on a larger one."""
     given_up: dict[str, str] = {}
     for size in sorted(options.sizes):
-        path = corpora.CACHE / "hostile" / f"{text.replace(' ', '_')}_{size}MB.txt"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{text.replace(' ', '_')}_{size}MB.txt"
         path.write_bytes(TEXTS[text](size * 10**6))
         print(f"{text}, {size} MB", file=sys.stderr)
-        job = EncodeJob("", "", str(path), options.vocabulary, 1, 0, memory_limit_bytes=MEMORY_LIMIT_BYTES)
-        entries = _whole_text_entries(options.systems)
+        job = EncodeJob("", "", str(path), vocabulary, 1, 0, memory_limit_bytes=MEMORY_LIMIT_BYTES)
+        entries = _whole_text_entries(adapters, job, options)
         for entry in entries:
             if entry.system in given_up:
                 entry.problem = f"not tried: {given_up[entry.system]} on the smaller text"
             for _ in range(options.rounds):
-                if entry.problem is None and (sample := attempt(entry, job, timeout=options.timeout)) is not None:
+                if entry.problem is None and (sample := attempt(entry, entry.name)) is not None:
                     entry.runs.append(sample)
-            if entry.problem is not None and entry.problem.startswith("time-out"):
+            if entry.problem is not None and entry.problem.startswith("timed out"):
                 given_up[entry.system] = entry.problem
         finished = {entry.system: entry for entry in entries if entry.runs}
-        reference = next((finished[name] for name in REFERENCES if name in finished), None)
-        judge(entries, next(iter(reference.digests)) if reference else None)
+        _judge(entries, next((finished[name] for name in REFERENCES if name in finished), None))
         yield Found(text, path.stat().st_size, entries)
 
 
-def _whole_text_entries(systems: Sequence[str]) -> list[Entry]:
+def _whole_text_entries(adapters: Sequence[Adapter], job: EncodeJob, options: argparse.Namespace) -> list[Entry]:
     """Return, for each system, the API that takes one whole text."""
-    entries, _ = find_entries(systems, 1)
-    return [entry for entry in entries if entry.api == next(iter(entry.encoder.APIS))]
+    first = {adapter.system: next(iter(adapter.facts.get("APIS", {"": None}))) for adapter in adapters}
+    rounds = Rounds(options.rounds, options.rounds, timeout_seconds=options.timeout)
+    entries = find_entries(options.systems, adapters, job, Expected(None, ""), rounds)
+    return [entry for entry in entries if entry.form == first[entry.system]]
 
 
-def _report(results: Sequence[Found], options: argparse.Namespace) -> None:
+def _judge(entries: Sequence[Entry], reference: Entry | None) -> None:
+    """Mark every entry whose ids differ from the reference, or from run to run."""
+    for entry in entries:
+        digests = {run.facts["digest"] for run in entry.runs}
+        if entry.is_measured and reference is not None and digests != {reference.runs[0].facts["digest"]}:
+            entry.problem = OTHER_IDS
+
+
+def _report(results: Sequence[Found], adapters: Sequence[Adapter], options: argparse.Namespace) -> None:
     title = f"Encoding hostile texts: {options.vocabulary}, one thread, cold, median MB/s"
     body = "\n\n".join(
         filter(None, [_table(results), _explained(options.timeout), _growth(results), _problems(results)])
     )
     print(f"{title}\n\n{body}")
     about = {"vocabulary": options.vocabulary}
-    about |= describe_run(entry.encoder.DISTRIBUTION for entry in results[0].entries)
+    about |= describe_run(adapter.distribution for adapter in adapters)
     texts = [
         {"text": found.text, "num_bytes": found.num_bytes, "systems": list(map(_as_data, found.entries))}
         for found in results
@@ -157,11 +175,11 @@ def _table(results: Sequence[Found]) -> str:
 
 def _cell(found: Found, entry: Entry) -> str:
     if entry.problem is None:
-        return f"{found.num_bytes / 1e6 / median(entry.seconds('cold')):.1f}"
-    words = ("time-out", "not tried", DIFFERENT_IDS, "crash")
+        return f"{found.num_bytes / 1e6 / median(entry.seconds):.1f}"
+    words = ("timed out", "not tried", OTHER_IDS, "crash", "not installed")
     if word := next((word for word in words if entry.problem.startswith(word)), None):
         return "" if word == "not tried" else word
-    return "panic" if "Panic" in entry.problem else "error" if entry.problem.startswith("error") else "cannot"
+    return "panic" if "Panic" in entry.problem else "error" if entry.problem.startswith("failed") else "cannot"
 
 
 def _growth(results: Sequence[Found]) -> str:
@@ -170,7 +188,7 @@ def _growth(results: Sequence[Found]) -> str:
     for found in results:
         for entry in found.entries:
             if entry.system == OURS and entry.runs:
-                seconds.setdefault(found.text, {})[found.num_bytes] = median(entry.seconds("cold"))
+                seconds.setdefault(found.text, {})[found.num_bytes] = median(entry.seconds)
     grown = [
         f"{text} {took[max(took)] / took[min(took)]:.1f}x for {max(took) / min(took):.0f}x the text"
         for text, took in seconds.items()
@@ -202,7 +220,7 @@ def _problems(results: Sequence[Found]) -> str:
 
 
 def _as_data(entry: Entry) -> dict[str, object]:
-    return {"system": entry.system, "api": entry.api, "problem": entry.problem, "runs": list(map(asdict, entry.runs))}
+    return {"system": entry.system, "api": entry.form, "problem": entry.problem, "runs": list(map(asdict, entry.runs))}
 
 
 if __name__ == "__main__":

@@ -9,20 +9,22 @@ text, "different" cycles through a thousand texts.
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import corpora
-import slices
-from encoders import SYSTEMS, vocabularies
-from encoders.contest import OURS, REFERENCE, find_entries
-from encoders.latency import LatencyJob
-from fresh_process import ChildFailed, measure
-from machine import describe_run
-from tables import RESULTS, markdown_table, write_result
+from gristmill.bench import corpora
+from gristmill.bench.contest import OURS
+from gristmill.bench.encode import PACKAGE, REFERENCE
+from gristmill.bench.encoders import SYSTEMS, vocabularies
+from gristmill.bench.fresh_process import ChildFailed, measure
+from gristmill.bench.machine import describe_run
+from gristmill.bench.tables import markdown_table, write_result
+from latency import LatencyJob
+from results_folder import RESULTS
 
 Facts = dict[str, Any]
 
@@ -30,11 +32,12 @@ Facts = dict[str, Any]
 def main() -> int:
     """Measure, compare, show, write."""
     options = _options()
-    corpus = slices.resolve(options.corpus)
+    corpus = corpora.resolve(options.corpus)
     status = 0
     for vocabulary in options.vocabulary:
-        vocabularies.find(vocabulary)
-        runs, problems = _run_rounds(vocabulary, corpus, options)
+        with tempfile.TemporaryDirectory() as folder:
+            files = vocabularies.prepare(vocabulary, Path(folder))
+            runs, problems = _run_rounds(str(files.description), corpus, options)
         different = _different_ids(runs)
         problems |= dict.fromkeys(different, "different ids")
         _report({name: found for name, found in runs.items() if name not in different}, problems, vocabulary, options)
@@ -46,7 +49,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--corpus", default="english:1MB", help="source of the texts (default: english:1MB)")
-    add("--vocabulary", type=lambda text: text.split(","), default=list(vocabularies.NAMES), help="default: both")
+    add("--vocabulary", type=lambda text: text.split(","), default=["gpt2", "cl100k"], help="default: gpt2,cl100k")
     add("--systems", type=lambda text: text.split(","), default=list(SYSTEMS), help=",".join(SYSTEMS))
     add("--characters", type=int, default=20, help="characters per text (default: 20)")
     add("--rounds", type=int, default=5, help="processes per system (default: 5)")
@@ -61,18 +64,17 @@ def _options() -> argparse.Namespace:
 def _run_rounds(
     vocabulary: str, corpus: corpora.Corpus, options: argparse.Namespace
 ) -> tuple[dict[str, list[Facts]], dict[str, str]]:
-    systems = list(dict.fromkeys(entry.system for entry in find_entries(options.systems, 1)[0]))
     runs: dict[str, list[Facts]] = {}
     problems: dict[str, str] = {}
     for _ in range(options.rounds):
-        for system in systems:
+        for system in options.systems:
             if system in problems:
                 continue
-            job = LatencyJob(system, str(corpus.path), vocabulary, options.characters, options.blocks)
+            job = LatencyJob(f"{PACKAGE}.{system}", str(corpus.path), vocabulary, options.characters, options.blocks)
             try:
-                facts = measure("encoders.latency", asdict(job), num_threads=1, timeout_seconds=120).facts
+                facts = measure("latency", asdict(job), num_threads=1, timeout_seconds=120).facts
             except ChildFailed as failure:
-                facts = {"refused": str(failure).strip().splitlines()[-1]}
+                facts = {"refused": str(failure)}
             if "refused" in facts:
                 problems[system] = str(facts["refused"])
             else:
@@ -101,8 +103,8 @@ def _report(
     ]
     body = "\n\n".join(filter(None, parts))
     print(f"{title}\n\n{body}\n")
-    distributions = [entry.encoder.DISTRIBUTION for entry in find_entries(list(runs), 1)[0]]
-    about = {"vocabulary": vocabulary} | describe_run(dict.fromkeys(distributions))
+    distributions = [system.replace("_", "-") for system in runs]
+    about = {"vocabulary": vocabulary} | describe_run(distributions)
     for found in runs.values():
         for facts in found:
             facts.pop("ids")

@@ -18,11 +18,12 @@ from pathlib import Path
 from statistics import median
 
 import gristmill as gm
-import slices
-from corpora import Corpus
-from fresh_process import Sample, measure
-from machine import describe_run
-from tables import RESULTS, markdown_table, middle_and_spread, write_result
+from gristmill.bench import corpora
+from gristmill.bench.corpora import Corpus
+from gristmill.bench.fresh_process import Sample, measure
+from gristmill.bench.machine import describe_run
+from gristmill.bench.tables import markdown_table, middle_and_spread, write_result
+from results_folder import RESULTS
 
 EXECUTORS = ("local", "processes", "ray")
 HEADER = ["task", "executor", "runs", "s", "min–max", "of local", "CPU/wall", "worker MB", "driver MB"]
@@ -47,7 +48,7 @@ def parse_options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.vocab_size, options.parts = 1, 1_000, 100
-    options.corpus = options.corpus or ("quick" if options.quick else "large:1000MB")
+    options.corpus = options.corpus or ("sample:5MB" if options.quick else "large:1000MB")
     return options
 
 
@@ -101,7 +102,7 @@ def rows(samples: Mapping[tuple[str, str], Sequence[Sample]]) -> list[list[str]]
 def main() -> None:
     """Parse the options, measure, print and write the table."""
     options = parse_options()
-    corpus = slices.resolve(options.corpus)
+    corpus = corpora.resolve(options.corpus)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         samples = measured(options, corpus, Path(folder))
     driver = measure("executor_jobs", {"task": "driver", "num_parts": options.parts}, num_threads=1)

@@ -21,8 +21,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from machine import describe_run
-from tables import RESULTS, markdown_table, write_result
+from gristmill.bench.machine import describe_run
+from gristmill.bench.tables import markdown_table, write_result
+from results_folder import RESULTS
 
 # As in the presets "tinystories-17m" and "gpt2-124m", and a small one for CPUs.
 SHAPES: dict[str, dict[str, Any]] = {
@@ -85,7 +86,7 @@ def serve() -> None:
 
             texts = [Row(ids, new_dice(number), request["max_tokens"]) for number, ids in enumerate(prompts)]
             longest = max(len(row.prompt_ids) for row in texts) + request["max_tokens"]
-            written = generation._write(
+            written = generation.write_ids(
                 model,
                 texts,
                 Choice(**options),

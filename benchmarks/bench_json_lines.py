@@ -24,10 +24,11 @@ import orjson
 import simdjson
 from numpy.typing import NDArray
 
-import corpora
 from gristmill import _core
-from machine import describe_run
-from tables import RESULTS, markdown_table, middle_and_spread, write_result
+from gristmill.bench import corpora
+from gristmill.bench.machine import describe_run
+from gristmill.bench.tables import markdown_table, middle_and_spread, write_result
+from results_folder import RESULTS
 
 Texts: TypeAlias = tuple[bytes | NDArray[np.uint8], NDArray[np.int64]]
 CHUNK_BYTES = 2 << 20

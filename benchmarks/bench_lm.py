@@ -21,14 +21,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gristmill.bench.machine import describe_run
+from gristmill.bench.tables import markdown_table, write_result
 from gristmill.lm.data.batch import Batch
 from gristmill.lm.data.token_dataset import TokenDataset
 from gristmill.lm.models.gpt.network import GPT, GPTConfig
 from gristmill.lm.training.meters import device_peak
 from gristmill.lm.training.optimizers import build_optimizer
 from lm_baseline import Baseline
-from machine import describe_run
-from tables import markdown_table, write_result
+from results_folder import RESULTS
 
 Step = Callable[[int], Tensor]
 
@@ -234,7 +235,7 @@ def report(shape: Shape, entries: list[tuple[Contestant, list[float], float]], n
     about = {"GPU": gpu, **describe_run(["torch", "numpy"])}
     title = f"A training step: {shape.name}, {shape.batch_size} x {shape.ours.context_length} tokens, bf16, one GPU"
     note = "\nbatch: share of a step in which the CPU prepared the batch; the GPU works meanwhile."
-    write_result(f"lm_{shape.name}", title=title, about=about, body=table + "\n" + note, data=data)
+    write_result(f"lm_{shape.name}", title=title, about=about, body=table + "\n" + note, data=data, folder=RESULTS)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import corpora
-from machine import describe_run
-from tables import RESULTS, markdown_table, write_result
+from gristmill.bench import corpora
+from gristmill.bench.machine import describe_run
+from gristmill.bench.tables import markdown_table, write_result
+from results_folder import RESULTS
 
 PATTERNS = ("gpt2", "cl100k", "o200k", "llama3", "qwen2", "whitespace")
 HEADER = ["pattern, kernel", "median GB/s", "best GB/s", "worst GB/s", "median GB/CPU s", "bytes/piece", "passes"]
@@ -57,7 +58,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="5 MB sample corpus, 3 passes, no files")
     options = parser.parse_args()
     if options.quick:
-        options.corpus, options.passes = "quick", 3
+        options.corpus, options.passes = "sample:5MB", 3
     return options
 
 
@@ -65,7 +66,8 @@ def _build() -> Path:
     cmake = shutil.which("cmake", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if cmake is None:
         raise SystemExit("cmake is not installed. Run `pip install cmake` and try again.")
-    source, build = corpora.ROOT / "benchmarks", corpora.ROOT / "build" / "benchmarks"
+    source = Path(__file__).resolve().parent
+    build = source.parent / "build" / "benchmarks"
     for arguments in (["-S", str(source), "-B", str(build)], ["--build", str(build), "--parallel", "2"]):
         subprocess.run([cmake, *arguments], check=True, stdout=subprocess.DEVNULL)
     return build / "bench_pretokenize"

@@ -31,6 +31,8 @@ from typing import Any
 import torch
 
 import gristmill as gm
+from gristmill.bench.machine import describe_run
+from gristmill.bench.tables import markdown_table, middle_and_spread, write_result
 from gristmill.lm.data.document_data import DocumentData
 from gristmill.lm.data.sequences import open_sequences
 from gristmill.lm.models.vae.options import VAEConfig
@@ -39,8 +41,7 @@ from gristmill.lm.training.devices import launch
 from gristmill.lm.training.run import Run
 from gristmill.lm.training.trainer import train_steps
 from gristmill.sample_corpus import write_sample_corpus
-from machine import describe_run
-from tables import RESULTS, markdown_table, middle_and_spread, write_result
+from results_folder import RESULTS
 from vae_plot import draw_ladder
 
 END = "<|endoftext|>"

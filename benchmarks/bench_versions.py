@@ -24,8 +24,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import corpora
-from tables import markdown_table
+from gristmill.bench import corpora
+from gristmill.bench.tables import markdown_table
 
 ROOT = Path(__file__).resolve().parent.parent
 NUM_SHORT = 200_000
@@ -136,7 +136,7 @@ def _encode_file(corpus: Path, num_threads: int) -> Work:
 def _encode_corpus(corpus: Path, num_threads: int) -> Work:
     import gristmill as gm
 
-    tok, out = _tokenizer(corpus), Path(tempfile.mkdtemp(dir=corpora.CACHE))
+    tok, out = _tokenizer(corpus), Path(tempfile.mkdtemp(dir=corpora.cache_folder()))
     tok.encode("a")  # the encoder is built
 
     def encode() -> Path:

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tables import RESULTS
+from results_folder import RESULTS
 
 # One color per system, the same in every plot; gristmill has the strongest.
 COLOURS = {

@@ -10,6 +10,7 @@
 
 #include <exception>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -34,6 +35,7 @@ void register_count(nb::module_& m);
 void register_merge(nb::module_& m);
 void register_vocabulary(nb::module_& m);
 void register_encode(nb::module_& m);
+void register_trace(nb::module_& m);
 
 template <class T>
 using Array = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
@@ -124,6 +126,32 @@ struct OutOfMemory : std::bad_alloc {
 // Calls on_progress(stage, done, total) with the state of a monitor.
 void report_progress(const nb::object& on_progress, const Monitor& monitor);
 
+// Whether gristmill.trace is recording. Set and read with the GIL.
+bool is_recording();
+// Passes the spans of a call to gristmill.trace, as rows of the calling thread. Never throws: a lost trace must not
+// fail the work.
+void deliver(const Trace& trace) noexcept;
+
+// Records the spans of one call, if gristmill.trace is recording. Created and destroyed with the GIL.
+class Recording {
+  public:
+    explicit Recording(Monitor& monitor) : monitor_(monitor) {
+        if (is_recording()) monitor_.record_in(&trace_.emplace());
+    }
+    Recording(const Recording&) = delete;
+    Recording& operator=(const Recording&) = delete;
+    ~Recording() {
+        if (!trace_) return;
+        monitor_.record_in(nullptr);
+        trace_->begin_stage(nullptr);
+        deliver(*trace_);
+    }
+
+  private:
+    Monitor& monitor_;
+    std::optional<Trace> trace_;
+};
+
 // Runs native work on the calling thread with the GIL released. Ten times per second the monitor handles signals and
 // reports progress, whether the calling thread works or waits for others. An exception from a signal handler or from
 // the callback cancels the work and is rethrown.
@@ -138,6 +166,7 @@ class Watch {
     auto run(const Work& work) -> decltype(work()) {
         monitor_.poll_on_this_thread([](void* self) { static_cast<Watch*>(self)->poll(); }, this);
         try {
+            const Recording recording(monitor_);
             const Reporting reporting(*this);
             GilReleased released;
             released_ = &released;

@@ -15,4 +15,5 @@ NB_MODULE(_core, m) {
     register_merge(m);
     register_vocabulary(m);
     register_encode(m);
+    register_trace(m);
 }

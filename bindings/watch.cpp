@@ -1,30 +1,6 @@
 #include "bindings.hpp"
 
 namespace gristmill::bindings {
-namespace {
-
-const char* stage_name(Stage stage) {
-    switch (stage) {
-        case Stage::count:
-            return "count";
-        case Stage::spill:
-            return "spill";
-        case Stage::join:
-            return "join";
-        case Stage::setup:
-            return "setup";
-        case Stage::merge:
-            return "merge";
-        case Stage::encode:
-            return "encode";
-        case Stage::idle:
-            break;
-    }
-    return "idle";
-}
-
-}  // namespace
-
 const char* OutOfMemory::what() const noexcept {
     switch (stage) {
         case Stage::count:
@@ -48,7 +24,7 @@ void report_progress(const nb::object& on_progress, const Monitor& monitor) {
     if (on_progress.is_none() || monitor.stage() == Stage::idle) return;
     const unsigned long long done = monitor.done(), total = monitor.total();
     nb::steal(checked(call_python(
-        [&] { return PyObject_CallFunction(on_progress.ptr(), "sKK", stage_name(monitor.stage()), done, total); })));
+        [&] { return PyObject_CallFunction(on_progress.ptr(), "sKK", name_of(monitor.stage()), done, total); })));
 }
 
 void Watch::poll() {

@@ -161,6 +161,8 @@ def test_example_runs(example, tmp_path):
 
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_in_docstrings_hold(module):
+    if module.startswith(("gristmill.bench.encoders.", "gristmill.bench.pipelines.", "gristmill.bench.rivals.")):
+        pytest.importorskip(module)  # an adapter imports the library that it compares
     assert doctest.testmod(importlib.import_module(module)).failed == 0
 
 

@@ -24,6 +24,7 @@ class Crew {
     // The crew is smaller than requested when the system cannot start more threads; no result depends on its size.
     Crew(unsigned wanted, const Monitor& monitor)
         : monitor_(monitor), num_spins_(wanted <= std::thread::hardware_concurrency() ? kSpins : 0) {
+        if (Trace* trace = monitor.trace()) trace->need_rows(wanted);
         if (wanted > 1) threads_.reserve(wanted - 1);
         try {
             for (unsigned member = 1; member < wanted; ++member)
@@ -41,9 +42,11 @@ class Crew {
 
     unsigned size() const { return static_cast<unsigned>(threads_.size()) + 1; }
 
-    // Calls job(member) on every member, returns when all are done, and rethrows the first exception of a member.
+    // Calls job(member) on every member, returns when all are done, and rethrows the first exception of a member. The
+    // part of each member is a span `name` of the trace; null for a job that records its own spans.
     template <class Job>
-    void run(Job&& job) {
+    void run(const char* name, Job&& job) {
+        name_ = name;
         context_ = &job;
         call_ = [](void* context, unsigned member) { (*static_cast<std::remove_reference_t<Job>*>(context))(member); };
         busy_.store(size() - 1, std::memory_order_relaxed);
@@ -119,6 +122,7 @@ class Crew {
 
     void attempt(unsigned member) noexcept {
         try {
+            const TraceScope scope(monitor_.trace(), member, name_);
             call_(context_, member);
         } catch (...) {
             note_error();
@@ -134,6 +138,7 @@ class Crew {
     const int num_spins_;  // 0 where members share a processor: a spinning member would block the ones it waits for
     void (*call_)(void*, unsigned) = nullptr;
     void* context_ = nullptr;
+    const char* name_ = nullptr;
     std::exception_ptr error_;
     std::mutex error_mutex_, mutex_;
     std::condition_variable last_done_;

@@ -168,7 +168,7 @@ void test_the_failure_of_the_earliest_task_is_thrown_whatever_the_threads() {
             TaskQueue queue(texts, 50);
             std::string thrown;
             try {
-                drive(queue, crew, monitor, [&](unsigned) {
+                drive(queue, crew, monitor, "task", [&](unsigned) {
                     return [&](const Task& task) {
                         if (task.index >= 60 && task.index % 3 == 1)
                             throw std::runtime_error(std::to_string(task.index));
@@ -194,7 +194,7 @@ void test_a_caller_that_waits_for_another_thread_polls() {
     Crew crew(2, monitor);
     bool cancelled = false;
     try {
-        crew.run([&](unsigned member) {
+        crew.run("wait", [&](unsigned member) {
             while (member == 1 && !monitor.cancelled()) std::this_thread::yield();
         });
     } catch (const Cancelled&) {

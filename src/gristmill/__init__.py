@@ -51,6 +51,7 @@ from gristmill.pretokenize import pattern_names
 from gristmill.profile import Profile
 from gristmill.progress import Progress
 from gristmill.shards import EncodeRun, Manifest, Shards, encode_corpus, verify_shards
+from gristmill.trace import recording
 from gristmill.train import extend_tokenizer, train_tokenizer
 from gristmill.version import __version__
 
@@ -116,6 +117,7 @@ __all__ = [
     "pattern_names",
     "posterior",
     "pretokenize",
+    "recording",
     "reference",
     "report",
     "train_tokenizer",

@@ -295,3 +295,9 @@ class Encoder:
     @property
     def cache_stats(self) -> dict[str, int]:
         """num_caches, num_pieces, memory_bytes, limit_bytes."""
+
+def set_recording(on: bool) -> None:
+    """While on, every call of the core delivers the spans of its threads to `gristmill.trace.add_native`."""
+
+def steady_nanoseconds() -> int:
+    """The time now, on the clock of the spans."""

@@ -6,10 +6,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gristmill.notebook import html_table
+from gristmill.trace import span
 
 __all__ = ["Clock", "Profile", "Stage", "TaskTime"]
 
@@ -45,6 +49,7 @@ class TaskTime:
     attempts: int  # more than 1 if a worker died, its files were damaged, or a slow task was started a second time
     is_reused: bool  # an earlier run had completed this task
     peak_memory_bytes: int | None = None  # of the process
+    began: float | None = None  # seconds since 1970, by the clock of the machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -61,6 +66,10 @@ class Profile:
         peak_memory_bytes: Largest resident memory of the process since it started. None if the system does not report
             it.
         tasks: Time of each task, if an executor ran tasks. Empty for threads without a work folder.
+        merge_counts: Count of each learned merge's pair when it was chosen, in order. It never rises. None if the run
+            learned no merges.
+        memory: Resident memory over time, as (seconds since the run began, bytes). Empty unless the run was inside
+            `gm.recording`.
 
     Examples:
         >>> import gristmill as gm
@@ -74,6 +83,9 @@ class Profile:
     num_threads: int
     peak_memory_bytes: int | None
     tasks: tuple[TaskTime, ...] = ()
+    # Not compared, because the comparison of two arrays is an array.
+    merge_counts: NDArray[np.uint64] | None = field(default=None, compare=False)
+    memory: tuple[tuple[float, int], ...] = ()
 
     def __repr__(self) -> str:
         stages = ", ".join(f"{stage.stage} {stage.seconds:.2f}" for stage in self.stages)
@@ -100,19 +112,20 @@ class Clock:
     """Seconds per stage of a run whose stages alternate. The times of several threads add up."""
 
     def __init__(self, *stages: str) -> None:
-        self._began = time.perf_counter()
+        self.began = time.perf_counter()
         self.seconds = dict.fromkeys(stages, 0.0)
 
     @property
     def total_seconds(self) -> float:
         """Seconds since the clock was created."""
-        return time.perf_counter() - self._began
+        return time.perf_counter() - self.began
 
     @contextmanager
     def measure(self, stage: str) -> Iterator[None]:
         """Add the time of the `with` block to `stage`."""
         began = time.perf_counter()
-        yield
+        with span(stage):
+            yield
         self.seconds[stage] += time.perf_counter() - began
 
     def stages(self, **figures: int) -> tuple[Stage, ...]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import gristmill as package
-from gristmill.cli import inspect_shards
+from gristmill.analysis import shard_contents
 from gristmill.sample_corpus import stories
 from gristmill.shards import LAYOUTS, Shards
 from shards.builder import build_folder, train
@@ -76,9 +76,9 @@ def test_percentiles_of_lengths_count_documents_that_lie_across_shards_once(gris
 
 
 def test_a_large_folder_is_sampled_and_reported_as_sampled(gristmill, folder, monkeypatch):
-    monkeypatch.setattr(inspect_shards, "MAX_TOKENS", 5000)
-    monkeypatch.setattr(inspect_shards, "CHUNK_TOKENS", 100)
-    monkeypatch.setattr(inspect_shards, "MAX_DOCUMENTS", 10)
+    monkeypatch.setattr(shard_contents, "MAX_TOKENS", 5000)
+    monkeypatch.setattr(shard_contents, "CHUNK_TOKENS", 100)
+    monkeypatch.setattr(shard_contents, "MAX_DOCUMENTS", 10)
     _, out, _ = gristmill("inspect", folder)
     assert "in a sample of" in out.split("Most frequent tokens")[1].split("\n\n")[0]
     assert "Document lengths, end of text included, in a sample of" in out

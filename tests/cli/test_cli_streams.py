@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import gristmill as gm
-from gristmill.cli.streams import file_chunks, first_bytes
+from gristmill.analysis.texts import file_chunks, first_bytes
 from gristmill.corpus.packages import load_zstd
 
 TEXT = "Once upon a time there was a fox. The end.\n" * 5000

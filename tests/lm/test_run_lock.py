@@ -1,6 +1,7 @@
 """Only one process at a time trains in a folder. However it ends, the next one can start."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -12,7 +13,7 @@ import pytest
 
 import gristmill as gm
 from gristmill.lm.training.run_folder import claimed
-from gristmill.lm.training.run_lock import locked
+from gristmill.lm.training.run_lock import LOCK_FILE, is_trained_here, locked
 from lm.tiny_runs import train
 
 HOLD = """
@@ -154,3 +155,14 @@ def test_a_symbolic_link_is_not_followed(tiny_shards, tmp_path):
     (tmp_path / "elsewhere").rmdir()  # nothing was written there
     with pytest.raises(FileExistsError, match="symbolic link"):
         train(tiny_shards, tmp_path / "run", max_steps=1)
+
+
+def test_a_run_is_trained_here_while_its_lock_is_held_by_a_process_of_this_machine(tmp_path):
+    assert not is_trained_here(tmp_path / "missing")
+    with locked(tmp_path / "run"):
+        assert is_trained_here(tmp_path / "run")
+        content = json.loads((tmp_path / "run" / LOCK_FILE).read_text())
+        for change in ({"host": "elsewhere"}, {"pid": 2**22 + 1}, {"pid": "x"}, {"pid": -1}, {"pid": 2**80}):
+            (tmp_path / "run" / LOCK_FILE).write_text(json.dumps({**content, **change}))
+            assert not is_trained_here(tmp_path / "run")
+    assert not is_trained_here(tmp_path / "run")

@@ -58,6 +58,23 @@ def test_the_same_documents_for_every_size_of_shard(shard_tokens, position, tmp_
     assert np.asarray(shards.tokens).tolist() == joined(rows(position=position))
 
 
+@pytest.mark.parametrize("shard_tokens", [1, 3, 1000])
+def test_a_position_leads_to_the_document_that_contains_it_even_if_it_ends_in_a_later_shard(shard_tokens, tmp_path):
+    texts = ["", *TEXTS, "", ""]
+    build_folder(tmp_path / "s", texts, shard_tokens=shard_tokens, tokenizer=TOKENIZER, end_of_text=False)
+    shards = Shards(tmp_path / "s")
+    spans = [shards.span(i) for i in range(len(shards))]
+    assert [shards.tokens[begin:end].tolist() for begin, end in spans] == rows(texts, end_of_text=False)
+    expected = [i for i, (begin, end) in enumerate(spans) for _ in range(begin, end)]
+    assert [shards.document_at(position) for position in range(shards.num_tokens)] == expected
+    assert shards.document_at(-1) == expected[-1] and shards.span(-1) == spans[-1]
+    for outside in (shards.num_tokens, -shards.num_tokens - 1):
+        with pytest.raises(IndexError, match="does not exist"):
+            shards.document_at(outside)
+    with pytest.raises(IndexError, match="does not exist"):
+        shards.span(len(shards))
+
+
 @pytest.mark.parametrize("shard_tokens", [1, 4, 1000])
 def test_documents_without_an_end_of_text_may_be_empty(shard_tokens, tmp_path):
     texts = ["", *TEXTS, "", ""]

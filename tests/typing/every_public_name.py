@@ -52,7 +52,10 @@ def tokenizers(text: str) -> gm.Tokenizer:
     specials: dict[str, int] = tok.special_tokens
     vocab: dict[int, bytes] = tok.vocab
     size: int = tok.vocab_size
-    profile: gm.Profile | None = tok.profile
+    with gm.recording("trace.json") as trace:
+        profile: gm.Profile | None = tok.profile
+    counts: NDArray[np.uint64] | None = profile.merge_counts if profile is not None else None
+    print(counts, trace.num_spans)
     print(token, id, merges, specials, vocab, size, profile, tok.fingerprint, tok.merge_ids, tok.merged_ids)
     print(tok.pattern, tok.tie_break, tok.parts)
 
@@ -108,6 +111,8 @@ def token_shards(tok: gm.Tokenizer) -> gm.Shards:
     text: str = shards.decode(0, errors="strict")
     number: int = len(shards) + shards.num_tokens + shards.source_bytes
     paths: list[Path] = shards.paths
+    begin, end = shards.span(0)
+    number += begin + end + shards.document_at(0)
     print(document[:10], text, number, paths, shards.tokens[5:10], shards.document_ends, shards.dtype, shards.split)
     print(shards.layout, shards.has_manifest, shards.tokenizer_fingerprint, shards.checksums())
     print(shards.end_of_text, shards.manifest, shards.tokenizer.vocab_size, shards.other_split("val"))
@@ -207,6 +212,9 @@ def sequence_vaes() -> None:
 def reports_and_the_reference() -> None:
     page: Path = gm.report.write_report("run")
     page = gm.report.write_comparison(["run", "other"], out="comparison.html", overwrite=True)
+    page = gm.report.write_tokenizer_report("tok.json", texts={"en": "en.txt"}, allowed_special="all", name="tok")
+    page = gm.report.write_tokenizer_comparison({"a": "a.json", "b": Path("b.json")}, texts=["en.txt"], download=False)
+    page = gm.report.write_shards_report("shards", out="shards.html", seed=1, overwrite=True)
     pieces: list[bytes] = list(gm.reference.pretokenize(b"low lower"))
     counts = gm.reference.count_words(["low low lower"])
     merges = gm.reference.learn_merges(counts, 3)

@@ -57,4 +57,4 @@ def check_accessibility(page):
         for violation in Axe().run(page).response["violations"]
         if violation["impact"] in ("serious", "critical")
     ]
-    assert found == []
+    assert found == [], found

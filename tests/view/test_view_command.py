@@ -45,3 +45,11 @@ def test_a_path_that_it_cannot_show_says_what_it_could(tmp_path, name):
     _, messages = process.communicate(timeout=60)
     assert process.returncode in (1, 2)
     assert name in messages and "a tokenizer" in messages and "a run folder" in messages and "Traceback" not in messages
+
+
+def test_a_device_that_is_not_there_and_a_broken_plugin_are_reported_before_the_start(tok, tmp_path):
+    (tmp_path / "plugin.py").write_text("1 / 0")
+    for options, message in ((["--device", "mps"], "--device"), (["--plugin", tmp_path / "plugin.py"], "ZeroDivision")):
+        process = view(tok, *options)
+        _, messages = process.communicate(timeout=60)
+        assert process.returncode == 2 and message in messages and "Traceback" not in messages

@@ -20,12 +20,19 @@ def _load(name: str) -> dict[str, Any]:
     return result
 
 
+def _measured(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the entries with a valid time."""
+    return [entry for entry in result["entries"] if entry["runs"] and not entry["problem"]]
+
+
 def training_speeds() -> dict[str, float]:
     """Return MB/s of training a tokenizer, by system."""
     result = _load(TRAINING)
+    # Results before `gristmill bench` have the runs by system, later ones in entries, where a failed system has none.
+    runs_by_system = result.get("runs") or {entry["system"]: entry["runs"] for entry in _measured(result)}
     return {
         system: result["num_bytes"] / 1e6 / median(run["seconds"] for run in runs)
-        for system, runs in result["runs"].items()
+        for system, runs in runs_by_system.items()
     }
 
 
@@ -33,7 +40,7 @@ def encoding_speeds() -> dict[str, float]:
     """Return MB/s of the first pass over a text in memory, by system, with the fastest function of each."""
     result = _load(ENCODING)
     speeds: dict[str, float] = {}
-    for entry in result["entries"]:
+    for entry in _measured(result):
         seconds = median(run["facts"]["cold"]["seconds"] for run in entry["runs"])
         speed = result["num_bytes"] / 1e6 / seconds
         speeds[entry["system"]] = max(speed, speeds.get(entry["system"], 0))
@@ -44,7 +51,7 @@ def file_speeds() -> dict[str, float]:
     """Return MB/s from a text file to a file of ids, by system, with the fastest form of each."""
     result = _load(FILES)
     speeds: dict[str, float] = {}
-    for entry in result["entries"]:
+    for entry in _measured(result):
         speed = result["num_bytes"] / 1e6 / median(run["seconds"] for run in entry["runs"])
         speeds[entry["system"]] = max(speed, speeds.get(entry["system"], 0))
     return speeds

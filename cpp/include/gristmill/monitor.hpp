@@ -1,4 +1,4 @@
-// Cancels a running stage and polls for progress from outside.
+// Cancels a running stage, polls for progress from outside, and holds the trace of the call if there is one.
 //
 // All stages follow one rule: the calling thread takes part in the work. Every working thread calls check() about once
 // per millisecond. On the calling thread check() also polls, ten times per second, and so does a caller that waits for
@@ -11,6 +11,8 @@
 #include <exception>
 #include <thread>
 
+#include "gristmill/trace.hpp"
+
 namespace gristmill {
 
 // Thrown by a stage after Monitor::cancel(). The partial result is discarded.
@@ -20,9 +22,30 @@ struct Cancelled : std::exception {
 
 enum class Stage : std::uint8_t { idle, count, spill, join, setup, merge, encode };
 
+constexpr const char* name_of(Stage stage) {
+    switch (stage) {
+        case Stage::count:
+            return "count";
+        case Stage::spill:
+            return "spill";
+        case Stage::join:
+            return "join";
+        case Stage::setup:
+            return "setup";
+        case Stage::merge:
+            return "merge";
+        case Stage::encode:
+            return "encode";
+        case Stage::idle:
+            break;
+    }
+    return "idle";
+}
+
 class Monitor {
   public:
     void begin(Stage stage, std::uint64_t total) {
+        if (trace_) trace_->begin_stage(name_of(stage));
         done_.store(0, std::memory_order_relaxed);
         total_.store(total, std::memory_order_relaxed);
         stage_.store(stage, std::memory_order_release);
@@ -45,6 +68,11 @@ class Monitor {
         poller_ = std::this_thread::get_id();
         next_poll_ = std::chrono::steady_clock::now() + kPollInterval;
     }
+    // From now on the stages record their spans in `trace`; null ends this. A monitor that several calls share at the
+    // same time must have no trace, because their rows would mix.
+    void record_in(Trace* trace) { trace_ = trace; }
+    Trace* trace() const { return trace_; }
+
     Stage stage() const { return stage_.load(std::memory_order_acquire); }
     std::uint64_t done() const { return done_.load(std::memory_order_relaxed); }
     std::uint64_t total() const { return total_.load(std::memory_order_relaxed); }
@@ -63,6 +91,7 @@ class Monitor {
     std::atomic<bool> cancelled_{false};
     void (*poll_)(void*) = nullptr;
     void* poll_context_ = nullptr;
+    Trace* trace_ = nullptr;
     std::thread::id poller_;
     mutable std::chrono::steady_clock::time_point next_poll_;  // used by the polling thread only
 };

@@ -36,8 +36,10 @@ class CountSink {
   public:
     static constexpr bool kJoinsTexts = true;
 
-    CountSink(const CountOptions& options, unsigned num_threads, HashSeed seed, Spill& spill, const Monitor& monitor)
+    CountSink(const CountOptions& options, unsigned num_threads, unsigned member, HashSeed seed, Spill& spill,
+              const Monitor& monitor)
         : scanner(options.pattern, options.kernel),
+          member_(member),
           kernel_(options.kernel),
           seed_(seed),
           spill_(spill),
@@ -70,9 +72,12 @@ class CountSink {
         const std::uint64_t needed =
             std::max(to_spill, table->memory_bytes_after_growth()) + scanner.memory_bytes() + kSpareBytes;
         const std::uint64_t run_bytes = table->size() * sizeof(CountedWord) + table->long_bytes();
-        if (needed > share_ && run_bytes >= kMinRunBytes) spill_.write_run(*table, monitor_);
+        if (needed <= share_ || run_bytes < kMinRunBytes) return;
+        const TraceScope scope(monitor_.trace(), member_, "write run", "words", table->size());
+        spill_.write_run(*table, monitor_);
     }
 
+    unsigned member_;  // of the crew, which calls this sink
     Kernel kernel_;
     HashSeed seed_;
     Spill& spill_;
@@ -100,7 +105,8 @@ struct Counter::Impl {
     // For one call only: threads must not outlive it, because the caller may fork before the next call.
     std::unique_ptr<Crew> make_crew(unsigned num_threads) {
         auto crew = std::make_unique<Crew>(num_threads, monitor);
-        while (sinks.size() < crew->size()) sinks.emplace_back(options, options.num_threads, seed, spill, monitor);
+        while (sinks.size() < crew->size())
+            sinks.emplace_back(options, options.num_threads, static_cast<unsigned>(sinks.size()), seed, spill, monitor);
         return crew;
     }
 
@@ -111,7 +117,7 @@ struct Counter::Impl {
         TaskQueue queue(texts, options.block_bytes, source_bytes);
         monitor.begin(Stage::count, queue.num_bytes());
         const auto crew = make_crew(queue.useful_threads(options.num_threads, kMinTasksPerThread));
-        drive(queue, *crew, monitor, [&](unsigned member) {
+        drive(queue, *crew, monitor, "count block", [&](unsigned member) {
             CountSink& sink = sinks[member];
             sink.make_table();
             return [&](const Task& task) { sink.scanner.run(task, texts, rules, sink, monitor); };

@@ -129,7 +129,7 @@ std::uint64_t unite_duplicates(const Tables& tables, std::vector<Side>& sides, C
     const std::uint64_t num_ranges = std::uint64_t{1} << range_bits;
     const unsigned num_threads = crew.size();
     std::vector<std::uint64_t> duplicates(num_threads);
-    crew.run([&](unsigned t) {
+    crew.run("unite duplicates", [&](unsigned t) {
         RangeJoiner joiner(tables, sides, range_bits);
         for (std::uint64_t range = num_ranges * t / num_threads; range < num_ranges * (t + 1) / num_threads; ++range) {
             if (range % 64 == 0) monitor.check();
@@ -222,7 +222,7 @@ WordTable join_tables(std::vector<std::unique_ptr<PieceTable>> tables, std::uint
         return nothing;
     }
     std::vector<Side> sides(kNumParts * tables.size());
-    crew.run([&](unsigned member) {
+    crew.run("read tables", [&](unsigned member) {
         for (std::size_t t = member; t < tables.size(); t += crew.size()) {
             visit_parts(*tables[t], [&](std::size_t p, const auto& part) {
                 sides[kNumParts * t + p] = {&part.records, tables[t]->arena(), part.counts()};
@@ -233,7 +233,7 @@ WordTable join_tables(std::vector<std::unique_ptr<PieceTable>> tables, std::uint
     num_words -= unite_duplicates(tables, sides, crew, monitor);
 
     std::vector<Slice> slices = cut_slices(sides, crew.size());
-    crew.run([&](unsigned t) { measure(slices[t], sides, min_frequency); });
+    crew.run("measure words", [&](unsigned t) { measure(slices[t], sides, min_frequency); });
     std::vector<std::size_t> word_starts{0}, byte_starts{0};
     for (const Slice& slice : slices) {
         word_starts.push_back(word_starts.back() + slice.num_words);
@@ -245,7 +245,8 @@ WordTable join_tables(std::vector<std::unique_ptr<PieceTable>> tables, std::uint
     result.offsets.resize(word_starts.back() + 1);
     result.bytes.resize(byte_starts.back());
     result.offsets.back() = byte_starts.back();
-    crew.run([&](unsigned t) { write_slice(slices[t], sides, min_frequency, result, word_starts[t], byte_starts[t]); });
+    crew.run("write words",
+             [&](unsigned t) { write_slice(slices[t], sides, min_frequency, result, word_starts[t], byte_starts[t]); });
     return result;
 }
 

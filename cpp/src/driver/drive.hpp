@@ -36,18 +36,22 @@ class EarliestFailure {
     std::size_t task_ = std::numeric_limits<std::size_t>::max();
 };
 
-// Calls `start(member)` on every member of the crew that gets a task. It returns the function that runs one task.
+// Calls `start(member)` on every member of the crew that gets a task. It returns the function that runs one task. Each
+// task is a span `name` of the trace.
 template <class Start>
-void drive(TaskQueue& queue, Crew& crew, Monitor& monitor, const Start& start) {
+void drive(TaskQueue& queue, Crew& crew, Monitor& monitor, const char* name, const Start& start) {
     EarliestFailure failure;
-    crew.run([&](unsigned member) {
+    crew.run(nullptr, [&](unsigned member) {
         Task task;
         if (!queue.next(task)) return;
         try {
             auto&& do_task = start(member);
             do {
                 monitor.check();
-                do_task(task);
+                {
+                    const TraceScope scope(monitor.trace(), member, name, "bytes", task.num_bytes());
+                    do_task(task);
+                }
                 monitor.advance(task.num_bytes());
             } while (!failure && queue.next(task));
         } catch (...) {

@@ -233,14 +233,14 @@ EncodedTexts Encoder::encode(Texts& texts, const SpecialRule& rule, const TextMa
             Token* const ids = worker->buffer(capacity);
             NextPlace<Token> place{ids};
             EncodeSink<Token, NextPlace<Token>> sink(*worker, encoding, place);
-            drive(queue, crew, monitor,
+            drive(queue, crew, monitor, "encode block",
                   [&](unsigned) { return [&](const Task& task) { sink.do_task(task, texts, rules); }; });
             IdBuffer copy = IdBuffer::copy_of(ids, static_cast<std::size_t>(place.next - ids));
             worker->release_large_buffer();
             return copy;
         }
         OrderedOutput<Token> output(capacity);
-        drive(queue, crew, monitor, [&](unsigned) {
+        drive(queue, crew, monitor, "encode block", [&](unsigned) {
             return [&, worker = pool.take(), place = OrderedPlace<Token>{output}](const Task& task) mutable {
                 EncodeSink<Token, OrderedPlace<Token>>(*worker, encoding, place).do_task(task, texts, rules);
             };
@@ -269,7 +269,7 @@ std::uint64_t Encoder::count_tokens(std::string_view text, const SpecialRule& ru
     const TextMarks no_marks;
     Encoding encoding{rule, no_marks, std::vector<std::atomic<std::int64_t>>(1), monitor};
     impl_->with_pool([&]<class Token>(WorkerPool<Token>& pool) {
-        drive(queue, crew, monitor, [&](unsigned) {
+        drive(queue, crew, monitor, "encode block", [&](unsigned) {
             return [&, worker = pool.take()](const Task& task) {
                 DiscardedPlace<Token> place{*worker};
                 EncodeSink<Token, DiscardedPlace<Token>>(*worker, encoding, place).do_task(task, texts, rules);

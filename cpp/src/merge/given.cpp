@@ -83,7 +83,8 @@ void apply_given(const std::vector<Merge>& given, HashSeed seed, Tokens& tokens,
     if (given.empty()) return;
     tokens.add_given(given);
     const PairTable ranks = rank_pairs(given, seed);
-    crew.run([&](unsigned t) { Replay<Symbol>(ranks, tokens, array, monitor).run(array, array.strips[t]); });
+    crew.run("apply given merges",
+             [&](unsigned t) { Replay<Symbol>(ranks, tokens, array, monitor).run(array, array.strips[t]); });
 }
 
 template void apply_given(const std::vector<Merge>&, HashSeed, Tokens&, SymbolArray<std::uint16_t>&, Crew&, Monitor&);

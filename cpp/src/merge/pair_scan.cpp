@@ -106,7 +106,7 @@ template <class Tallies>
 std::vector<Kept> combine(const std::vector<Tallies>& strips, const Tokens& tokens, const Admission& admission,
                           HashSeed seed, Crew& crew) {
     std::vector<std::vector<Kept>> parts(crew.size());
-    crew.run([&](unsigned member) {
+    crew.run("combine pairs", [&](unsigned member) {
         Tallies sums(seed);
         for (const Tallies& strip : strips)
             strip.for_each(
@@ -166,7 +166,7 @@ void scan_with(LengthOf length_of, const SymbolArray<Symbol>& array, const Token
                HashSeed seed, PairTable& table, std::span<PostingStore> stores, Crew& crew, Monitor& monitor) {
     std::vector<Tallies> strips;
     for (std::size_t t = 0; t < array.strips.size(); ++t) strips.emplace_back(seed);
-    crew.run([&](unsigned t) {
+    crew.run("count pairs", [&](unsigned t) {
         for_each_adjacent(array, array.strips[t], length_of, monitor,
                           [&](Id left, Id right, Position, std::uint64_t weight) {
                               Tally& tally = strips[t].tally(left, right);
@@ -181,8 +181,9 @@ void scan_with(LengthOf length_of, const SymbolArray<Symbol>& array, const Token
     if (stores.size() == 1)
         reserve(table, stores[0], std::span(strips), nowhere.data());
     else
-        crew.run([&](unsigned t) { reserve(table, stores[t], std::span(&strips[t], 1), &nowhere[t]); });
-    crew.run([&](unsigned t) {
+        crew.run("reserve postings",
+                 [&](unsigned t) { reserve(table, stores[t], std::span(&strips[t], 1), &nowhere[t]); });
+    crew.run("write postings", [&](unsigned t) {
         for_each_adjacent(
             array, array.strips[t], length_of, monitor,
             [&](Id left, Id right, Position p, std::uint64_t) { strips[t].cursor(left, right).place(p); });

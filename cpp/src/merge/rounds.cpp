@@ -94,6 +94,7 @@ class RoundsLoop {
     static constexpr std::size_t kMaxBatch = 4096;
 
     bool choose_batch() {
+        const TraceScope scope(t_.monitor.trace(), 0, "choose batch");
         ++epoch_;
         batch_.clear();
         const std::size_t wanted = std::min<std::size_t>(batch_limit_, t_.options.num_merges - t_.run.merges.size());
@@ -111,14 +112,20 @@ class RoundsLoop {
     }
 
     void make_round() {
-        t_.crew.run([this](unsigned m) { merge_in_strip(members_[m], pairs_.store(m)); });
-        t_.crew.run([this](unsigned m) { count_births(m); });
+        t_.crew.run("merge batch", [this](unsigned m) { merge_in_strip(members_[m], pairs_.store(m)); });
+        t_.crew.run("count new pairs", [this](unsigned m) { count_births(m); });
         cut_batch();
-        t_.crew.run([this](unsigned m) { apply_losses(m); });
+        t_.crew.run("apply losses", [this](unsigned m) { apply_losses(m); });
         const std::uint32_t first_new = table_.size();
-        enter_admitted();
-        t_.crew.run([this](unsigned m) { post_in_strip(members_[m], pairs_.store(m)); });
-        pairs_.enqueue_from(first_new);
+        {
+            const TraceScope scope(t_.monitor.trace(), 0, "enter pairs");
+            enter_admitted();
+        }
+        t_.crew.run("write postings", [this](unsigned m) { post_in_strip(members_[m], pairs_.store(m)); });
+        {
+            const TraceScope scope(t_.monitor.trace(), 0, "queue pairs");
+            pairs_.enqueue_from(first_new);
+        }
         pairs_.follow_counts();
         ++t_.run.num_rounds;
         t_.monitor.set_done(t_.run.merges.size());
@@ -198,7 +205,7 @@ class RoundsLoop {
             ++kept;
         }
         if (kept < batch_.size()) {
-            t_.crew.run([&](unsigned m) {
+            t_.crew.run("undo merges", [&](unsigned m) {
                 for (std::size_t i = batch_.size(); i-- > kept;)
                     members_[m].step.undo(members_[m].log[i].occurrences, batch_[i].a, batch_[i].b);
             });

@@ -21,13 +21,16 @@ class SequentialLoop {
     void run() {
         t_.run.merges.reserve(t_.options.num_merges);
         t_.run.counts.reserve(t_.options.num_merges);
+        TraceLaps laps(t_.monitor.trace(), "merges", "merges");
         Candidate best;
         while (t_.run.merges.size() < t_.options.num_merges) {
             t_.monitor.check();
-            if (pairs_.queue().pop(best))
+            if (pairs_.queue().pop(best)) {
                 merge(best);
-            else if (!pairs_.lower_threshold())
+                laps.step();
+            } else if (!pairs_.lower_threshold()) {
                 break;
+            }
         }
         t_.run.num_pairs = pairs_.num_pairs();
         t_.run.num_rounds = t_.run.merges.size();
@@ -83,7 +86,7 @@ class SequentialLoop {
     // The new lists are identical to those of merge_alone().
     void merge_together(std::uint32_t pair, Id a, Id b, Id c) {
         const PostingList list = store_.lists[pair];
-        t_.crew.run([&](unsigned m) {
+        t_.crew.run("merge together", [&](unsigned m) {
             const auto position_before = [](Position p, std::uint64_t end) { return p < end; };
             Position* begin =
                 std::lower_bound(list.data, list.data + list.num, t_.array.strips[m].begin, position_before);
@@ -104,7 +107,7 @@ class SequentialLoop {
         }
         all_left_.clear();
         all_right_.clear();
-        t_.crew.run([&](unsigned m) {
+        t_.crew.run("write postings", [&](unsigned m) {
             members_[m].step.post(members_[m].occurrences, c);
             members_[m].step.clear_tallies();
         });

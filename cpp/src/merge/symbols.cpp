@@ -170,7 +170,7 @@ Layout<Symbol> lay_out(const WordTable& words, const LayoutOptions& options, Cre
             std::to_string(words.size()) +
             " words are too many: the merge stage supports fewer than 2^32 - 1. Raise min_frequency.");
     std::vector<StripPlan> plans(crew.size());
-    crew.run([&](unsigned t) { plans[t] = plan_strip(words, t, crew.size(), monitor); });
+    crew.run("plan symbols", [&](unsigned t) { plans[t] = plan_strip(words, t, crew.size(), monitor); });
 
     Layout<Symbol> layout;
     SymbolArray<Symbol>& array = layout.array;
@@ -178,7 +178,7 @@ Layout<Symbol> lay_out(const WordTable& words, const LayoutOptions& options, Cre
     array.sentinel = static_cast<Symbol>(options.max_ids);
     array.hole = static_cast<Symbol>(options.max_ids + 1);
     const std::vector<std::size_t> first_words = reserve(plans, options.with_origins, array);
-    crew.run([&](unsigned t) {
+    crew.run("write symbols", [&](unsigned t) {
         StripWriter<Symbol> writer(words, array, array.strips[t].begin, first_words[t]);
         writer.write(plans[t], options.with_origins, monitor);
         array.strips[t].end = writer.end();

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["shortened", "show_token"]
+__all__ = ["printable", "shortened", "show_token"]
 
 _NAMED = {" ": "␣", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\\": r"\\", "␣": r"\u2423"}
 
@@ -26,6 +26,15 @@ def shortened(text: str, width: int) -> str:
     ('abc…', 'abc')
     """
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def printable(text: str) -> str:
+    r"""Return `text` with control characters replaced, so that it cannot command a terminal.
+
+    >>> printable("a\x1b[31mb") == "a\ufffd[31mb"
+    True
+    """
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 def _show_character(character: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +21,7 @@ __all__ = [
     "count_words",
     "measure",
     "renyi_efficiency",
+    "sum_of",
     "usage_of_ids",
     "zipf_curve",
 ]
@@ -100,6 +102,27 @@ def usage_of_ids(tokenizer: Tokenizer, ids: NDArray[np.integer], data: bytes) ->
         num_words=count_words(data),
         num_vocabulary=len(classes.ordinary) + len(classes.specials),
         unused=classes.ordinary[counts[classes.ordinary] == 0],
+    )
+
+
+def sum_of(usages: Sequence[Usage]) -> Usage:
+    """Return the figures on several texts together, by one tokenizer.
+
+    >>> tok = Tokenizer([(b"l", b"o")])
+    >>> total = sum_of([measure(tok, "lo"), measure(tok, "a b")])
+    >>> total.num_tokens, total.num_words, len(total.unused)
+    (4, 3, 253)
+    """
+    if len(usages) == 1:
+        return usages[0]
+    is_unused = np.logical_and.reduce([np.isin(usages[0].unused, usage.unused) for usage in usages])
+    return Usage(
+        counts=np.sum([usage.counts for usage in usages], axis=0),
+        num_bytes=sum(usage.num_bytes for usage in usages),
+        num_characters=sum(usage.num_characters for usage in usages),
+        num_words=sum(usage.num_words for usage in usages),
+        num_vocabulary=usages[0].num_vocabulary,
+        unused=usages[0].unused[is_unused],
     )
 
 

@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 __all__ = ["COMMANDS", "main"]
@@ -45,10 +45,11 @@ GROUPS = {
         "evaluate": "compute loss, perplexity and bits per byte of a model",
         "generate": "generate text with a trained model",
         "export-model": "convert a trained model for transformers or llama.cpp",
-        "report": "write an HTML report of a training run, or compare runs",
+        "report": "write an HTML report of a run, a tokenizer or shards, or compare",
     },
     "other": {
         "view": "show tokenizers, shards and runs on local web pages",
+        "bench": "measure this machine, beside other installed libraries",
         "sample-corpus": "write a sample corpus of children's stories",
         "completion": "print a shell completion script for bash, zsh or fish",
     },
@@ -137,7 +138,8 @@ def _dispatch(arguments: list[str], debug: bool) -> int:
     if name not in COMMANDS:
         return _refuse(first)
     command = _parse(name, arguments[1:])
-    return command if isinstance(command, int) else _run(command, debug)
+    full_name = " ".join([name, *getattr(command, "ACTION", ())])
+    return command if isinstance(command, int) else _run(command, full_name, debug)
 
 
 def _overview() -> str:
@@ -227,7 +229,7 @@ def _description(command: type) -> str:
     return "\n".join(textwrap.indent(textwrap.fill(paragraph, 76), "  ") for paragraph in paragraphs)
 
 
-def _run(command: Any, debug: bool) -> int:
+def _run(command: Any, name: str, debug: bool) -> int:
     from gristmill.cli.dialect import in_flags
     from gristmill.cli.values import UsageError
     from gristmill.errors import GristmillError, OptionError
@@ -239,7 +241,8 @@ def _run(command: Any, debug: bool) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = show_warning  # type: ignore[assignment]
-            return int(command.run())
+            with _profiled(command, name):
+                return int(command.run())
     except BrokenPipeError:
         raise  # from stdout, handled in `main`
     except (GristmillError, OSError, MemoryError, UsageError) as error:
@@ -252,6 +255,35 @@ def _run(command: Any, debug: bool) -> int:
         if reports or not (is_usage or getattr(error, "is_shown_by_first", False)):
             print(f"gristmill: error: {message}", file=sys.stderr)
         return WRONG_USAGE if is_usage else FAILED
+
+
+@contextlib.contextmanager
+def _profiled(command: Any, name: str) -> Iterator[None]:
+    """Record a trace of the block if the command has the option --profile-out."""
+    path = getattr(command, "profile_out", None)
+    # Processes that work together have one trace, that of the first: they all got the same file name.
+    if path is None or not (getattr(command, "runs_alone", False) or _is_first()):
+        yield
+        return
+    from gristmill.trace import recording, span
+
+    trace = None
+    try:
+        with recording(path) as trace, span(f"gristmill {name}"):
+            yield
+    finally:
+        if trace is not None and trace.is_saved:
+            dropped = f", without {trace.num_dropped:,} that did not fit" if trace.num_dropped else ""
+            print(f"gristmill: saved a trace of {trace.num_spans:,} spans to {path}{dropped}", file=sys.stderr)
+
+
+def _is_first() -> bool:
+    """Return whether this is the first of the processes that train a model together."""
+    if not any(name in os.environ for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")):
+        return True
+    from gristmill.lm.training.launchers import is_first_process
+
+    return is_first_process()
 
 
 def _out_of_memory(error: BaseException, command: Any) -> str:

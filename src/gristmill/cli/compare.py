@@ -2,53 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import numpy as np
 import tyro
 from numpy.typing import NDArray
 
+from gristmill.analysis.comparing import find_differences, vocabulary_overlaps
+from gristmill.analysis.named_tokenizers import find_tokenizer
+from gristmill.analysis.texts import Text, read_texts
+from gristmill.analysis.usage import usage_of_ids
 from gristmill.cli.examples import Examples
-from gristmill.cli.options import format_size
-from gristmill.cli.streams import first_bytes
+from gristmill.cli.options import Flag, check_output, format_size
 from gristmill.cli.table import columns, pairs, show_token
+from gristmill.cli.texts import TextFiles, named_files
 from gristmill.cli.tokenizers import AllowedSpecial, allowed, check_allowed
 from gristmill.cli.values import UsageError, whole_number
+from gristmill.packages import require_packages
 
 if TYPE_CHECKING:
     from gristmill import Tokenizer
 
-MAX_TEXT_BYTES = 10_000_000
 MAX_SHOWN_TOKENS = 24
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    r"""Compare tokenizers: bytes per token on a text, shared vocabulary, and places where they split differently.
+    r"""Compare tokenizers on a text: bytes per token, fertility, efficiency, shared vocabulary and different splits.
 
     Tokens are compared by their bytes, not by their ids. A space is shown as ␣, and bytes that are not a complete
-    character as \xNN.
+    character as \xNN. Names such as gpt2, cl100k_base and o200k_base stand for published tokenizers, if their files
+    are on this machine: in the cache of tiktoken or of the Hugging Face Hub, or in the package bpe-openai.
     """
 
     EXAMPLES: ClassVar[Examples] = (
-        ("Compare two tokenizers on a built-in story.", "gristmill compare old.json new.json"),
+        ("Compare two tokenizers on the built-in sample corpus.", "gristmill compare old.json new.json"),
         (
             "Compare on your own text, and show 20 differences.",
             "gristmill compare old.json new.json --text story.txt --num-differences 20",
         ),
+        (
+            "Write a page with plots, too.",
+            "gristmill compare old.json new.json --text story.txt -o page.html",
+        ),
+        ("Compare with a published tokenizer.", "gristmill compare new.json cl100k_base --text story.txt"),
     )
 
     tokenizers: Annotated[
         tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER…", help_behavior_hint="")
     ]
-    """Two or more tokenizer files or folders, in any supported format. Put them before --allowed-special."""
+    """Two or more tokenizer files or folders, in any supported format, or names of published tokenizers. Put them
+    before --allowed-special."""
 
-    text: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """Text file to compare on; only the first 10 MB are used. By default, a built-in story."""
+    text: TextFiles = ()
+    """Text file to compare on, with an optional name such as a language. Only its first 10 MB are used."""
+
+    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FILE", help_behavior_hint="")] = None
+    """HTML page to write, with plots, scripts and more differences."""
+
+    overwrite: Flag = False
+    """Replace an existing page."""
+
+    download: Flag = False
+    """Download a published tokenizer that is not on this machine."""
 
     pattern: Annotated[str | None, tyro.conf.arg(metavar="NAME|REGEX", help_behavior_hint="")] = None
     """Pattern of tokenizers whose format does not store it, such as .tiktoken."""
@@ -62,101 +80,94 @@ class Command:
     def run(self) -> int:
         if len(self.tokenizers) < 2:
             raise UsageError("compare needs at least two tokenizers. Pass their files or folders.")
-        tokenizers = [_load(name, self.pattern) for name in self.tokenizers]
-        name, data = self._read_text()
+        if self.output is not None:
+            require_packages("gristmill compare -o", "matplotlib", "jinja2")
+            check_output(self.output, overwrite=self.overwrite, inputs=self.tokenizers)
+        tokenizers = [find_tokenizer(name, pattern=self.pattern, download=self.download) for name in self.tokenizers]
+        texts = read_texts(named_files(self.text))
         for path, tokenizer in zip(self.tokenizers, tokenizers, strict=True):
             check_allowed(self.allowed_special, tokenizer, path, "tokenizer")
         rule = allowed(self.allowed_special)
-        encoded = [tokenizer.encode_array(data, allowed_special=rule) for tokenizer in tokenizers]
-        print(f"Text: {name}, {format_size(len(data))}")
-        print(_sizes(self.tokenizers, tokenizers, [len(ids) for ids in encoded], len(data)))
-        print("\nShared tokens, compared by their bytes")
-        print(_overlaps(self.tokenizers, tokenizers))
-        cuts = [_token_ends(tokenizer, ids) for tokenizer, ids in zip(tokenizers, encoded, strict=True)]
-        print("\n" + _differences(self.tokenizers, cuts, data, max(self.num_differences, 0)))
+        for text in texts:
+            encoded = [tokenizer.encode_array(text.data, allowed_special=rule) for tokenizer in tokenizers]
+            print(_text_in_words(text))
+            print(_figures(self.tokenizers, tokenizers, encoded, text.data), end="\n\n")
+        print("Shared tokens, compared by their bytes")
+        print(_overlaps(self.tokenizers, tokenizers), end="\n\n")
+        encoded = [tokenizer.encode_array(texts[0].data, allowed_special=rule) for tokenizer in tokenizers]
+        print(_differences(self.tokenizers, tokenizers, encoded, texts[0].data, max(self.num_differences, 0)))
+        if self.output is not None:
+            self._write_page(tokenizers, self.output)
         return 0
 
-    def _read_text(self) -> tuple[str, bytes]:
-        if self.text is not None:
-            data, more = first_bytes(self.text, MAX_TEXT_BYTES)
-            return f"the first 10 MB of {self.text}" if more else str(self.text), data
-        from gristmill.sample_corpus import stories
+    def _write_page(self, tokenizers: Sequence[Tokenizer], output: Path) -> None:
+        from gristmill.report.token_writing import titles, write_tokenizer_comparison
 
-        return "a story of the sample corpus (--text FILE to use another text)", next(stories()).encode()
-
-
-def _load(name: str, pattern: str | None) -> Tokenizer:
-    """Return the tokenizer. The pattern is used only for files that do not store one."""
-    import gristmill
-    from gristmill.errors import TokenizerFormatError
-
-    try:
-        return gristmill.Tokenizer.load(name)
-    except TokenizerFormatError:
-        if pattern is None:
-            raise
-        return gristmill.Tokenizer.load(name, pattern=pattern)
+        page = write_tokenizer_comparison(
+            dict(zip(titles(self.tokenizers), tokenizers, strict=True)),
+            texts=named_files(self.text),
+            allowed_special=allowed(self.allowed_special),
+            out=output,
+            overwrite=self.overwrite,
+        )
+        print("\n" + pairs([("page", str(page))], indent=0))
 
 
-def _sizes(names: Sequence[str], tokenizers: Sequence[Tokenizer], counts: Sequence[int], num_bytes: int) -> str:
+def _text_in_words(text: Text) -> str:
+    hint = " (--text FILE to use another text)" if text.is_sample else ""
+    return f"Text: {text.description}, {format_size(len(text.data))}{hint}"
+
+
+def _figures(
+    names: Sequence[str], tokenizers: Sequence[Tokenizer], encoded: Sequence[NDArray[Any]], data: bytes
+) -> str:
     rows = []
-    for name, tokenizer, num_tokens in zip(names, tokenizers, counts, strict=True):
-        ratio = f"{num_bytes / num_tokens:.3f}" if num_tokens else "-"
-        relative = f"{100 * (num_tokens / counts[0] - 1):+.1f} %" if counts[0] and name != names[0] else ""
+    for name, tokenizer, ids in zip(names, tokenizers, encoded, strict=True):
+        usage = usage_of_ids(tokenizer, ids, data)
+        num_tokens, first = usage.num_tokens, len(encoded[0])
+        relative = f"{100 * (num_tokens / first - 1):+.1f} %" if first and name != names[0] else ""
         pattern = tokenizer.pattern if len(tokenizer.pattern) <= 12 else "a regex"
-        rows.append([name, f"{tokenizer.vocab_size:,}", pattern, f"{num_tokens:,}", relative, ratio])
-    return columns(["tokenizer", "vocabulary", "pattern", "tokens", "", "bytes/token"], rows)
+        measures = (usage.bytes_per_token, usage.fertility, usage.renyi_efficiency)
+        rows.append(
+            [
+                name,
+                f"{tokenizer.vocab_size:,}",
+                pattern,
+                f"{num_tokens:,}",
+                relative,
+                *("-" if value is None else f"{value:.3f}" for value in measures),
+                f"{len(usage.unused):,}",
+            ]
+        )
+    head = ["tokenizer", "vocabulary", "pattern", "tokens", "", "bytes/token", "tokens/word", "Rényi", "unused"]
+    return columns(head, rows)
 
 
 def _overlaps(names: Sequence[str], tokenizers: Sequence[Tokenizer]) -> str:
-    vocabularies = [set(tokenizer.vocab.values()) for tokenizer in tokenizers]
     rows = []
-    for i, j in combinations(range(len(names)), 2):
-        shared = len(vocabularies[i] & vocabularies[j])
-        numbers = [shared, len(vocabularies[i]) - shared, len(vocabularies[j]) - shared]
-        share = 100 * shared / len(vocabularies[i] | vocabularies[j])
-        rows.append([f"{names[i]}, {names[j]}", *(f"{number:,}" for number in numbers), f"{share:.1f} %"])
+    for overlap in vocabulary_overlaps(tokenizers):
+        numbers = [overlap.num_shared, overlap.num_first_only, overlap.num_second_only]
+        both = f"{names[overlap.first]}, {names[overlap.second]}"
+        rows.append([both, *(f"{number:,}" for number in numbers), f"{100 * overlap.share:.1f} %"])
     return columns(["tokenizers", "shared", "first only", "second only", "of all"], rows)
 
 
-def _token_ends(tokenizer: Tokenizer, ids: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the end of each token in the text."""
-    lengths = np.zeros(tokenizer.vocab_size, np.int64)
-    for id, token in tokenizer.vocab.items():
-        lengths[id] = len(token)
-    return np.cumsum(lengths[ids])
-
-
-def _differences(names: Sequence[str], cuts: list[NDArray[np.int64]], data: bytes, num_shown: int) -> str:
-    places = list(_places(cuts))
-    if not places:
+def _differences(
+    names: Sequence[str], tokenizers: Sequence[Tokenizer], encoded: Sequence[NDArray[Any]], data: bytes, num_shown: int
+) -> str:
+    found = find_differences(tokenizers, encoded, data, num_places=num_shown)
+    if not found.num_places:
         return "All tokenizers split the text into the same tokens."
-    num_bytes = sum(end - begin for begin, end in places)
-    share = 100 * num_bytes / len(data)
-    lines = [f"Different splits: {len(places):,}, covering {share:.1f} % of the bytes"]
-    for begin, end in places[:num_shown]:
-        rows = [(name, _tokens_between(begin, end, ends, data)) for name, ends in zip(names, cuts, strict=True)]
-        lines.append(f"  byte {begin:,}\n{pairs(rows, indent=4)}")
-    if len(places) > num_shown:
-        lines.append(f"  … {len(places) - num_shown:,} more")
+    share = 100 * found.num_bytes / len(data)
+    lines = [f"Different splits: {found.num_places:,}, covering {share:.1f} % of the bytes"]
+    for place in found.places:
+        rows = [(name, _shown(tokens)) for name, tokens in zip(names, place.tokens, strict=True)]
+        lines.append(f"  byte {place.begin:,}\n{pairs(rows, indent=4)}")
+    if found.num_places > num_shown:
+        lines.append(f"  … {found.num_places - num_shown:,} more")
     return "\n".join(lines)
 
 
-def _places(cuts: list[NDArray[np.int64]]) -> Iterator[tuple[int, int]]:
-    """Yield the shortest spans that start and end at token boundaries of every tokenizer but are split differently."""
-    common = cuts[0]
-    for ends in cuts[1:]:
-        common = np.intersect1d(common, ends, assume_unique=True)
-    # Number of tokens between common boundaries: where it is 1 for every tokenizer, the tokens are identical.
-    steps = [np.diff(np.searchsorted(ends, common, side="right"), prepend=0) for ends in cuts]
-    is_same = np.all([step == 1 for step in steps], axis=0)
-    begins = np.concatenate([[0], common[:-1]])
-    for i in np.flatnonzero(~is_same).tolist():
-        yield int(begins[i]), int(common[i])
-
-
-def _tokens_between(begin: int, end: int, ends: NDArray[np.int64], data: bytes) -> str:
-    first, last = np.searchsorted(ends, [begin, end], side="right").tolist()
-    bounds = [begin, *ends[first:last].tolist()]
-    shown = [f"[{show_token(data[a:b])}]" for a, b in pairwise(bounds)]
-    return "".join(shown[:MAX_SHOWN_TOKENS]) + "…" * (len(shown) > MAX_SHOWN_TOKENS)
+def _shown(tokens: Sequence[bytes]) -> str:
+    shown = [f"[{show_token(token)}]" for token in tokens[:MAX_SHOWN_TOKENS]]
+    return "".join(shown) + "…" * (len(tokens) > MAX_SHOWN_TOKENS)

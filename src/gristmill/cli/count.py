@@ -17,7 +17,7 @@ import tyro
 
 from gristmill.cli.choices import ProgressKind
 from gristmill.cli.examples import Examples
-from gristmill.cli.options import Flag, ReadingOptions, Threads
+from gristmill.cli.options import Flag, ProfileOut, ReadingOptions, Threads
 from gristmill.cli.streams import argument_bytes, stdin_as_file, stdin_is_given
 from gristmill.cli.table import columns, pairs
 from gristmill.cli.tokenizers import AllowedSpecial, TokenizerOptions, allowed, check_allowed
@@ -87,6 +87,8 @@ class Command(ReadingOptions, TokenizerOptions):
 
     progress: ProgressKind = "auto"
     """Progress on stderr: auto (bars on a terminal), bar, jsonl (JSON Lines) or none."""
+
+    profile_out: ProfileOut = None
 
     def run(self) -> int:
         if self.string and self.files:

@@ -18,6 +18,7 @@ from gristmill.cli.options import (
     NewSpecialTokens,
     Output,
     PatternChoice,
+    ProfileOut,
     ReadingOptions,
     find_corpus,
     format_size,
@@ -76,6 +77,8 @@ class Command(ExecutorOptions, ReadingOptions):
 
     profile: Flag = False
     """Show the time of each stage."""
+
+    profile_out: ProfileOut = None
 
     def run(self) -> int:
         from gristmill.count.counting import CountOptions, count

@@ -10,7 +10,15 @@ import tyro
 from gristmill.cli.choices import LayoutName, Position, ProgressKind, TokenIdType, listed
 from gristmill.cli.examples import Examples
 from gristmill.cli.executors import ExecutorOptions, task_rows, task_tables
-from gristmill.cli.options import CorpusNames, Flag, ReadingOptions, UsageError, format_size, plural
+from gristmill.cli.options import (
+    CorpusNames,
+    Flag,
+    ProfileOut,
+    ReadingOptions,
+    UsageError,
+    format_size,
+    plural,
+)
 from gristmill.cli.table import columns, pairs
 from gristmill.cli.tokenizers import AllowedSpecial, TokenizerOptions, allowed, check_allowed
 from gristmill.cli.values import whole_number
@@ -89,6 +97,8 @@ class Command(ExecutorOptions, ReadingOptions, TokenizerOptions):
 
     profile: Flag = False
     """Show the time of each stage."""
+
+    profile_out: ProfileOut = None
 
     def run(self) -> int:
         import gristmill

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 import tyro
 
 from gristmill.cli.examples import Examples
-from gristmill.cli.options import Flag
+from gristmill.cli.options import Flag, ProfileOut
 from gristmill.cli.plugins import Plugin, load_plugin
 from gristmill.cli.table import pairs
 from gristmill.lm.training.config import DeviceName, PrecisionName
@@ -63,6 +63,8 @@ class Command:
     """Print a JSON object instead of a table."""
 
     plugin: Plugin = None
+
+    profile_out: ProfileOut = None
 
     def run(self) -> int:
         """Evaluate the model and print the result."""

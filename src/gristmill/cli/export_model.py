@@ -10,7 +10,7 @@ import tyro
 
 from gristmill.cli.choices import ModelDtype, ModelFormat, listed
 from gristmill.cli.examples import Examples
-from gristmill.cli.options import Flag, UsageError
+from gristmill.cli.options import Flag, ProfileOut, UsageError
 from gristmill.cli.plugins import Plugin, load_plugin
 from gristmill.cli.table import pairs
 from gristmill.lm.use.exports import FORMATS
@@ -58,6 +58,8 @@ class Command:
     """Replace an existing export. Other files, and folders that contain them, are never replaced."""
 
     plugin: Plugin = None
+
+    profile_out: ProfileOut = None
 
     def run(self) -> int:
         """Export the model, and print the files and how to load them."""

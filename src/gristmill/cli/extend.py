@@ -15,6 +15,7 @@ from gristmill.cli.options import (
     CorpusNames,
     Flag,
     Output,
+    ProfileOut,
     ReadingOptions,
     Threads,
     find_corpus,
@@ -80,6 +81,8 @@ class Command(ReadingOptions, TokenizerOptions):
 
     progress: ProgressKind = "auto"
     """Progress on stderr: auto (bars on a terminal), bar, jsonl (JSON Lines) or none."""
+
+    profile_out: ProfileOut = None
 
     def run(self) -> int:
         import gristmill

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import tyro
 
 from gristmill.cli.examples import Examples
-from gristmill.cli.options import Flag, UsageError, plural
+from gristmill.cli.options import Flag, ProfileOut, UsageError, plural
 from gristmill.cli.plugins import Plugin, load_plugin
 from gristmill.lm.models.requests import PrecisionOfText
 from gristmill.lm.training.config import DeviceName
@@ -109,6 +109,8 @@ class Command:
     """Disable the key-value cache: slower, same text."""
 
     plugin: Plugin = None
+
+    profile_out: ProfileOut = None
 
     def run(self) -> int:
         """Generate the texts and stream them to stdout."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
+from gristmill.analysis.texts import first_bytes
 from gristmill.cli.examples import Examples
 from gristmill.cli.inspect_shards import inspect_shards
 from gristmill.cli.options import UsageError, format_size
-from gristmill.cli.streams import first_bytes
 from gristmill.cli.table import bar, pairs, show_token
 from gristmill.cli.tokenizers import SpecialTokens, parse_special_tokens
 from gristmill.shards.folder_kind import is_shard_folder

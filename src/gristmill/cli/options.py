@@ -51,6 +51,15 @@ Output: TypeAlias = Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FILE"
 Flag: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(help_behavior_hint="")]
 
 
+ProfileOut: TypeAlias = Annotated[
+    Path | None,
+    tyro.conf.arg(
+        metavar="FILE",
+        help="Record what each thread does and when, and write a trace for https://ui.perfetto.dev or "
+        "chrome://tracing. An earlier trace is replaced.",
+        help_behavior_hint="",
+    ),
+]
 Threads: TypeAlias = Annotated[
     int | None, whole_number("--threads"), tyro.conf.arg(help_behavior_hint="(default: all cores)")
 ]

@@ -8,67 +8,17 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
+from gristmill.analysis.texts import CHUNK_BYTES, chunks_of
 from gristmill.cli.values import UsageError
-
-CHUNK_BYTES = 1 << 16
 
 
 def stdin_chunks(what: str) -> Iterator[bytes]:
     """Return the bytes of stdin in chunks. Raise `UsageError` if stdin is closed; `what` names the alternatives."""
-    return _chunks_of(_stdin(what))
-
-
-def file_chunks(path: Path) -> Generator[bytes]:
-    """Yield the bytes of a text file in chunks. Decompresses .gz and .zst, as `Tokenizer.encode_file` does."""
-    from gristmill.encode.compressed import find_compression
-
-    # A pipe has no size, and its suffix means nothing.
-    if path.is_file() and (compression := find_compression(str(path))):
-        yield from _unpacked_chunks(path, compression)
-        return
-    with path.open("rb") as file:
-        yield from _chunks_of(file)
-
-
-def first_bytes(path: Path, limit: int) -> tuple[bytes, bool]:
-    """Return the first `limit` bytes of a text file, decompressed as in `file_chunks`, and whether it has more."""
-    data = bytearray()
-    with contextlib.closing(file_chunks(path)) as chunks:
-        for chunk in chunks:
-            data += chunk
-            if len(data) > limit:
-                return bytes(data[:limit]), True
-    return bytes(data), False
-
-
-def _unpacked_chunks(path: Path, compression: str) -> Iterator[bytes]:
-    from gristmill.corpus.formats import load_packages
-    from gristmill.corpus.inputs import Input
-    from gristmill.corpus.skipped import without_skip_advice
-    from gristmill.corpus.streams import open_stream
-    from gristmill.errors import DamagedInputError
-
-    status = path.stat()
-    input = Input(str(path), "text", compression, status.st_size, status.st_mtime_ns)
-    load_packages(input)
-    buffer = memoryview(bytearray(CHUNK_BYTES))
-    try:
-        with open_stream(input) as stream:
-            while num_bytes := stream.read(buffer):
-                yield bytes(buffer[:num_bytes])
-    except DamagedInputError as error:
-        raise without_skip_advice(error) from None  # a single file has no --on-error
-
-
-def _chunks_of(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the bytes of a file in chunks, as soon as they arrive."""
-    read = getattr(file, "read1", file.read)  # read() would wait for a full chunk from the pipe
-    while chunk := cast(bytes, read(CHUNK_BYTES)):
-        yield chunk
+    return chunks_of(_stdin(what))
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from gristmill.cli import count_words, encode
 from gristmill.cli.examples import Examples
 from gristmill.cli.executors import parts_beside, remove_parts
 from gristmill.cli.jobs import JobTasks, check_parts, complete, find_job, overview, parse_numbers, run_tasks
+from gristmill.cli.options import ProfileOut
 from gristmill.cli.values import UsageError, one_of
 from gristmill.corpus import FoundFiles
 
@@ -162,6 +163,8 @@ class Run:
     numbers: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="N…", help_behavior_hint="")]
     """Task numbers, such as 7 or 0-9. Parts come first, then the tasks that combine them."""
 
+    profile_out: ProfileOut = None
+
     def run(self) -> int:
         location = find_job(self.folder)
         if location is None:
@@ -188,6 +191,8 @@ class Finish:
 
     folder: Folder
     """Output of the job, or its work folder."""
+
+    profile_out: ProfileOut = None
 
     def run(self) -> int:
         location = find_job(self.folder)

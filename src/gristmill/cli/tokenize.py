@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
+from gristmill.analysis.texts import file_chunks
 from gristmill.cli.examples import Examples
-from gristmill.cli.streams import argument_bytes, file_chunks, is_terminal, stdin_chunks, stdin_is_given, use_colors
+from gristmill.cli.streams import argument_bytes, is_terminal, stdin_chunks, stdin_is_given, use_colors
 from gristmill.cli.table import show_token
 from gristmill.cli.tokenizers import AllowedSpecial, TokenizerOptions, allowed, check_allowed
 from gristmill.cli.values import UsageError, one_of

@@ -24,7 +24,7 @@ from gristmill.cli.choices import ProgressKind, listed
 from gristmill.cli.dialect import in_flags
 from gristmill.cli.examples import Examples
 from gristmill.cli.from_text import TextCorpus, check_mixture, is_corpus
-from gristmill.cli.options import Flag
+from gristmill.cli.options import Flag, ProfileOut
 from gristmill.cli.plugins import Plugin, load_plugin
 from gristmill.cli.table import pairs
 from gristmill.cli.usage import HELP, options_of
@@ -135,6 +135,8 @@ class TrainModel:
 
     progress: Annotated[ProgressKind, tyro.conf.arg(metavar="HOW")] = "auto"
     """Progress on stderr: auto (a bar on a terminal), bar, jsonl (JSON Lines) or none."""
+
+    profile_out: ProfileOut = None
 
     def run(self) -> int:
         """Train the model and print a summary."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
@@ -17,13 +18,17 @@ from gristmill.cli.options import (
     NewSpecialTokens,
     Output,
     PatternChoice,
+    ProfileOut,
     ReadingOptions,
+    check_output,
     find_corpus,
     format_size,
     plural,
 )
 from gristmill.cli.table import columns, pairs
-from gristmill.cli.values import byte_size, whole_number
+from gristmill.cli.values import UsageError, byte_size, whole_number
+from gristmill.packages import require_packages
+from gristmill.trace import current, recording
 
 if TYPE_CHECKING:
     from gristmill import Profile, Tokenizer
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
     from gristmill.count import Words
 
 SAMPLE_BYTES = 1_000_000
+AUTO = "auto"  # value of a bare --report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,32 +97,71 @@ class Command(ExecutorOptions, ReadingOptions):
     profile: Flag = False
     """Show the time of each stage."""
 
+    report: Annotated[
+        Path | None, tyro.conf.arg(metavar="[FILE.html]", help_behavior_hint="(default: the output, as .html)")
+    ] = None
+    """Also write a page about the training and the tokenizer. Needs the extra report."""
+
+    profile_out: ProfileOut = None
+
     def run(self) -> int:
         import gristmill
 
+        report = self._report_file()
         run_options = self.run_options(parts_beside(self.output))
         corpus = find_corpus(self.corpus, self, output=self.output, overwrite=self.overwrite)
         self.check_words(corpus, self.corpus[0])
-        tokenizer = gristmill.train_tokenizer(
-            corpus,
-            vocab_size=self.vocab_size,
-            special_tokens=self.special_tokens,
-            pattern=self.pattern,
-            tie_break=self.tie_break,
-            min_frequency=self.min_frequency,
-            max_token_bytes=self.max_token_bytes,
-            memory_limit=self.memory_limit,
-            progress=None if self.progress == "none" else self.progress,
-            **run_options,
-            **self.read_options(),
-        )
+        with contextlib.nullcontext() if report is None or current() is not None else recording():
+            tokenizer = gristmill.train_tokenizer(
+                corpus,
+                vocab_size=self.vocab_size,
+                special_tokens=self.special_tokens,
+                pattern=self.pattern,
+                tie_break=self.tie_break,
+                min_frequency=self.min_frequency,
+                max_token_bytes=self.max_token_bytes,
+                memory_limit=self.memory_limit,
+                progress=None if self.progress == "none" else self.progress,
+                **run_options,
+                **self.read_options(),
+            )
         tokenizer.save(self.output, overwrite=self.overwrite)
         remove_parts(self.output)
         tables = task_tables(tokenizer.profile.tasks, with_times=self.profile) if tokenizer.profile is not None else ""
         print(self._summary(tokenizer, corpus) + tables)
         if self.profile and tokenizer.profile is not None:
             print("\n" + profile_table(tokenizer.profile))
+        if report is not None:
+            self._write_report(tokenizer, corpus, report)
         return 0
+
+    def _report_file(self) -> Path | None:
+        """Return the page to write, after checking that it can be written: training may take hours."""
+        if self.report is None:
+            return None
+        require_packages("gristmill train-tokenizer --report", "matplotlib", "jinja2")
+        page = self.output.with_suffix(".html") if str(self.report) == AUTO else self.report
+        if page.suffix.lower() not in (".html", ".htm"):
+            raise UsageError(
+                f"--report {page} is not the name of a page. Pass a name that ends in .html, or put --report last."
+            )
+        if page == self.output:
+            raise UsageError(f"--report {page} is also the output. Pass another name for one of them.")
+        check_output(page, overwrite=self.overwrite)
+        return page
+
+    def _write_report(self, tokenizer: Tokenizer, corpus: FoundFiles | Words, page: Path) -> None:
+        from gristmill.analysis.texts import MAX_TEXT_BYTES, Text, sample_text
+        from gristmill.corpus import FoundFiles, Reading
+        from gristmill.report.token_writing import write_training_report
+
+        text = sample_text()
+        if isinstance(corpus, FoundFiles):
+            reading = Reading.checked(self.read_options(), documents="file")
+            data = b"\n".join(_first_texts(corpus, reading, MAX_TEXT_BYTES))
+            text = Text("the training corpus", data, is_cut=len(data) >= MAX_TEXT_BYTES)
+        write_training_report(tokenizer, text, name=self.output.name, out=page, overwrite=self.overwrite)
+        print(pairs([("report", str(page))]))
 
     def _summary(self, tokenizer: Tokenizer, corpus: FoundFiles | Words) -> str:
         from gristmill.corpus import FoundFiles, Reading
@@ -140,6 +185,22 @@ class Command(ExecutorOptions, ReadingOptions):
             reading = Reading.checked(self.read_options(), documents="file")
             rows.insert(3 + stopped, ("bytes per token", _bytes_per_token(tokenizer, corpus, reading)))
         return pairs([*rows, ("saved to", str(self.output))])
+
+
+def spelled_out(arguments: list[str]) -> list[str]:
+    """Return the arguments with a bare --report as --report auto: tyro supports no option with an optional value.
+
+    >>> spelled_out(["c.txt", "--report", "-o", "tok.json"]), spelled_out(["--report", "page.html"])
+    (['c.txt', '--report', 'auto', '-o', 'tok.json'], ['--report', 'page.html'])
+    """
+    spelled = []
+    for index, argument in enumerate(arguments):
+        spelled.append(argument)
+        if argument == "--":
+            return spelled + arguments[index + 1 :]
+        if argument == "--report" and (index + 1 == len(arguments) or arguments[index + 1].startswith("-")):
+            spelled.append(AUTO)
+    return spelled
 
 
 def _run_rows(profile: Profile) -> list[tuple[str, str]]:
@@ -201,13 +262,13 @@ def _bytes_per_token(tokenizer: Tokenizer, files: FoundFiles, reading: Reading) 
     return f"{sum(map(len, sample)) / max(num_tokens, 1):.3f}  (first MB of the corpus)"
 
 
-def _first_texts(files: FoundFiles, reading: Reading) -> list[bytes]:
-    """Return the first texts of a corpus, SAMPLE_BYTES in total; the last one is truncated."""
+def _first_texts(files: FoundFiles, reading: Reading, num_bytes: int = SAMPLE_BYTES) -> list[bytes]:
+    """Return the first texts of a corpus, `num_bytes` in total; the last one is truncated."""
     from gristmill.corpus import read_files
 
     texts: list[bytes] = []
-    room = SAMPLE_BYTES
-    # Cut anywhere: only the first megabyte is used, so a text with no place to cut is not an error here.
+    room = num_bytes
+    # Cut anywhere: only the beginning is used, so a text with no place to cut is not an error here.
     with contextlib.closing(read_files(files, reading, cut=len, num_readers=1)) as batches:
         for _, batch in batches:
             spans = batch.spans()

@@ -11,7 +11,7 @@ import tyro
 
 from gristmill.cli.choices import ProgressKind
 from gristmill.cli.examples import Examples
-from gristmill.cli.options import Flag, format_size
+from gristmill.cli.options import Flag, ProfileOut, format_size
 
 if TYPE_CHECKING:
     from gristmill.shards import Manifest, Report
@@ -38,8 +38,10 @@ class Command:
     no_inputs: Flag = False
     """Skip the check that the input files are unchanged."""
 
-    progress: Annotated[ProgressKind, tyro.conf.arg(metavar="HOW")] = "auto"
+    progress: ProgressKind = "auto"
     """Progress on stderr: auto (a bar on a terminal), bar, jsonl (JSON Lines) or none."""
+
+    profile_out: Annotated[ProfileOut, tyro.conf.arg(metavar="TRACE.json")] = None
 
     def run(self) -> int:
         from gristmill.shards import verify_shards

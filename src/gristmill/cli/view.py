@@ -10,7 +10,9 @@ import tyro
 
 from gristmill.cli.examples import Examples
 from gristmill.cli.options import Flag, UsageError
+from gristmill.cli.plugins import Plugin, load_plugin
 from gristmill.cli.values import whole_number
+from gristmill.lm.training.config import DeviceName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,11 @@ class Command:
     open: Flag = False
     """Open the pages in the browser."""
 
+    device: Annotated[DeviceName, tyro.conf.arg(metavar="DEVICE")] = "auto"
+    """Device of the playground: cpu, cuda, mps, or auto (a GPU, but the CPU while one of these runs is trained)."""
+
+    plugin: Plugin = None
+
     def run(self) -> int:
         from gristmill.packages import require_packages
         from gristmill.view.security import is_loopback
@@ -50,13 +57,26 @@ class Command:
         require_packages("gristmill view", "starlette", "uvicorn")
         if not self.paths:
             raise UsageError("no path given. Pass a tokenizer, a folder of shards or a run folder.")
+        load_plugin(self.plugin)
+        if self.device not in ("auto", "cpu"):
+            require_packages("gristmill view --device", "torch")
+            from gristmill.lm.use.device import find_device
+
+            find_device(self.device)
         if not is_loopback(self.host):
             print(
                 "gristmill: warning: other machines can reach these pages. Anyone who knows the address, with its "
                 "token, can read these artefacts and generate text. The connection is not encrypted.",
                 file=sys.stderr,
             )
-        serve(self.paths, host=self.host, port=self.port, open_browser=self.open, announce=_announce)
+        serve(
+            self.paths,
+            host=self.host,
+            port=self.port,
+            open_browser=self.open,
+            device=self.device,
+            announce=_announce,
+        )
         print("Stopped.", file=sys.stderr)
         return 0
 

@@ -22,6 +22,7 @@ from gristmill.corpus.inputs import FoundFiles, Input
 from gristmill.corpus.options import Reading
 from gristmill.corpus.skipped import without_skip_advice
 from gristmill.errors import CorpusError, DamagedInputError
+from gristmill.trace import span
 
 NUM_BATCHES_AHEAD = 2
 # How long to wait for a thread to stop. It checks after every batch, so only a hanging read takes longer. Such a thread
@@ -196,7 +197,11 @@ class _Reader:
     def _put_all(self) -> None:
         batches = self._batches()
         try:
-            for batch in batches:
+            while True:
+                with span("read batch"):
+                    batch = next(batches, None)
+                if batch is None:
+                    return
                 with self._changed:
                     self._changed.wait_for(lambda: self._is_stopped or len(self._ready) < NUM_BATCHES_AHEAD)
                     if self._is_stopped:
@@ -266,14 +271,15 @@ def map_in_order(
     num_threads: int,
     cancel: Callable[[], object] | None = None,
     patience: float | None = None,
+    name: str = "work",
 ) -> Generator[Result, None, None]:
     """Yield `work(item)` of every item, in order, while threads work on the next items.
 
     At most `num_threads` + NUM_AHEAD items are in progress, however slow the caller is. When the iterator is closed or
     an item fails, `cancel` is called, which should stop long work, and the threads are stopped. `patience` limits the
-    seconds to wait for them.
+    seconds to wait for them. `name` is that of the threads.
     """
-    crew = Crew(work, num_threads=num_threads, name="work")
+    crew = Crew(work, num_threads=num_threads, name=name)
     pending: deque[Future[Result]] = deque()
     try:
         for item in items:
@@ -298,13 +304,16 @@ def find_documents(
 
     def find(item: tuple[Place, Batch]) -> tuple[Place, Batch, Spans]:
         place, batch = item
-        return place, batch, batch.spans()
+        with span("find documents", bytes=batch.num_bytes):
+            return place, batch, batch.spans()
 
-    return map_in_order(find, batches, num_threads=num_threads)
+    return map_in_order(find, batches, num_threads=num_threads, name="find")
 
 
 def _result(future: Future[Result]) -> Result:
     """Wait for the result in a way that Ctrl-C can interrupt."""
-    while not future.done():
-        wait([future], POLL_SECONDS)
+    if not future.done():
+        with span("wait for threads"):
+            while not future.done():
+                wait([future], POLL_SECONDS)
     return future.result()

@@ -32,6 +32,7 @@ from gristmill.executors import Executor, check_executor
 from gristmill.pretokenize.patterns import DEFAULT_PATTERN, Pattern, resolve_pattern, warn_of_slow_pattern
 from gristmill.profile import Stage, TaskTime
 from gristmill.progress import OnProgress, ProgressOption, open_progress
+from gristmill.trace import spanned
 
 if TYPE_CHECKING:
     from gristmill.count.distributed import CountRequest
@@ -356,6 +357,7 @@ class _BatchMeter:
         self._on_progress(stage, done, total)
 
 
+@spanned("count and join")
 def _count_by_regex(
     source: Source, options: CountOptions, on_progress: OnProgress | None, skipped: dict[int, str]
 ) -> tuple[WordTable, dict[str, Any]]:

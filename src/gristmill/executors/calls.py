@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from gristmill.executors.done import Done, read_done, write_done
 from gristmill.executors.work_folder import WorkFolder, open_work_folder
 from gristmill.profile import peak_memory_bytes
+from gristmill.trace import span
 
 # Called between two steps of a task; an exception ends the task.
 Check: TypeAlias = Callable[[], None]
@@ -52,6 +53,7 @@ class Outcome:
     seconds: float
     is_reused: bool  # an earlier run had done it
     peak_memory_bytes: int | None = None  # of the process
+    began: float | None = None  # seconds since 1970, by the clock of the machine
 
 
 def perform(call: Call, check: Check, *, worker: str | None = None) -> Outcome:
@@ -59,7 +61,16 @@ def perform(call: Call, check: Check, *, worker: str | None = None) -> Outcome:
 
     worker: name of the worker on this machine. Default: the id of this process.
     """
-    began = time.perf_counter()
+    began, wall_began = time.perf_counter(), time.time()
+    with span(call.name, bytes=call.num_bytes):
+        done, is_reused = _done(call, check)
+    seconds = time.perf_counter() - began
+    node, worker = platform.node(), worker or str(os.getpid())
+    return Outcome(call, done, node, worker, seconds, is_reused, peak_memory_bytes(), wall_began)
+
+
+def _done(call: Call, check: Check) -> tuple[Done, bool]:
+    """Return the result of a task, and whether it existed before."""
     folder = open_work_folder(call.folder)
     done = read_done(folder, call.name)
     is_reused = done is not None
@@ -70,9 +81,7 @@ def perform(call: Call, check: Check, *, worker: str | None = None) -> Outcome:
         write_done(folder, call.name, done)
         # As a later run would read it: JSON turns tuples into lists and keys into strings.
         done = replace(done, result=json.loads(json.dumps(done.result)))
-    seconds = time.perf_counter() - began
-    node, worker = platform.node(), worker or str(os.getpid())
-    return Outcome(call, done, node, worker, seconds, is_reused, peak_memory_bytes())
+    return done, is_reused
 
 
 def _function(name: str) -> TaskFunction:

@@ -16,6 +16,7 @@ from gristmill.executors.calls import Call, Outcome
 from gristmill.executors.executor import Finished, Workers
 from gristmill.executors.watch import Watch
 from gristmill.executors.work_folder import DamagedPartError, WorkFolder
+from gristmill.trace import add_task
 
 # Maximum wait, so that Ctrl-C and the progress bar do not have to wait for a task.
 POLL_SECONDS = 0.2
@@ -157,9 +158,22 @@ class _Run:
             self._workers.cancel(ticket)
             del self._under_way[ticket]
         if not outcome.is_reused:
+            self._trace(outcome)
             self._seconds.append(outcome.seconds)
             self._seconds_per_byte.append(outcome.seconds / max(1, outcome.call.num_bytes))
         self._watch.done(outcome, self._num_attempts[index])
+
+    def _trace(self, outcome: Outcome) -> None:
+        """Add the call to the trace, unless a thread of this process did it and has added it."""
+        if outcome.began is not None and not self._workers.are_threads:
+            add_task(
+                outcome.call.name,
+                node=outcome.node,
+                worker=outcome.worker,
+                began=outcome.began,
+                seconds=outcome.seconds,
+                num_bytes=outcome.call.num_bytes,
+            )
 
     def _may_run_again(self, index: int) -> bool:
         if self._tickets(index):

@@ -39,6 +39,8 @@ class Workers(ABC):
 
     # Whether a second copy of a slow call may finish before the first.
     copies_help: ClassVar[bool] = True
+    # Whether they are threads of this process.
+    are_threads: ClassVar[bool] = False
 
     @property
     @abstractmethod

@@ -83,6 +83,7 @@ class LocalWorkers(Workers):
     """Threads that perform calls."""
 
     copies_help = False  # if a call is slow for one thread, it is slow for all
+    are_threads = True
 
     def __init__(self, num_workers: int) -> None:
         self._num_workers = num_workers

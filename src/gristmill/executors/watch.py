@@ -97,6 +97,7 @@ class Watch:
             attempts=attempts,
             is_reused=outcome.is_reused,
             peak_memory_bytes=outcome.peak_memory_bytes,
+            began=outcome.began,
         )
         if before is not None:
             task = replace(task, attempts=attempts + before.attempts)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import inspect
 import itertools
 import math
@@ -207,11 +208,12 @@ def option_meanings(kind: Any) -> dict[str, str]:
     meanings: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if dataclasses.is_dataclass(base):
-            meanings |= _texts_below_fields(base)
+            meanings |= _texts_below_fields(typing.cast(type, base))
     return {name: meanings[name] for name in option_fields(kind) if name in meanings}
 
 
-def _texts_below_fields(kind: Any) -> dict[str, str]:
+@functools.cache
+def _texts_below_fields(kind: type) -> dict[str, str]:
     try:
         (definition,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(kind))).body
     except (OSError, TypeError, SyntaxError):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from queue import SimpleQueue
 from types import TracebackType
@@ -14,6 +16,7 @@ from gristmill.errors import WorkerError
 from gristmill.pretokenize import pieces
 from gristmill.pretokenize.worker import READY, receive, send, unpack_error
 from gristmill.progress import running_workers
+from gristmill.trace import add_task
 
 if TYPE_CHECKING:
     import subprocess
@@ -53,6 +56,7 @@ class WorkerPool:
     def ask(self, *request: Any) -> Any:
         """Return the answer of an idle or new worker to a request. Several threads may ask at once."""
         worker = self._idle_worker()
+        began = time.time()
         try:
             if worker in self._new:
                 self._new.remove(worker)
@@ -60,6 +64,14 @@ class WorkerPool:
                 send_to(worker, self._first_message)
             send_to(worker, request)
             answer, failure = receive_from(worker)
+            add_task(
+                "match pattern",
+                node=platform.node(),
+                worker=str(worker.pid),
+                began=began,
+                seconds=time.time() - began,
+                num_bytes=0,
+            )
         finally:
             self._idle.put(worker)  # even if it died: the next request to it then raises WorkerError
         if failure is not None:

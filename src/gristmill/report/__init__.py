@@ -1,6 +1,7 @@
-"""Report: the folder of a run as one HTML page, PNG plots and a Markdown summary, made only from its recorded files.
+"""Report: runs, tokenizers and shards as HTML pages with plots.
 
-`write_comparison` puts several runs on one page.
+The report of a run is made only from its recorded files. `write_comparison` puts several runs on one page, and
+`write_tokenizer_comparison` several tokenizers.
 
 | module | contents |
 |---|---|
@@ -17,10 +18,24 @@
 | `comparison` | several runs side by side: numbers, the best of them, options that differ |
 | `overlays` | the curves of several runs, one plot per metric |
 | `writing` | `write_report`, `write_comparison` |
+| `document` | the sections of a page about tokenizers or shards, and the page as HTML (document.html) |
+| `token_plots` | token frequencies, lengths and compression; bars of named values |
+| `tokenizer_pages` | one tokenizer: figures on texts, tokens, training |
+| `tokenizer_comparison` | several tokenizers on the same texts |
+| `shard_pages` | a folder of shards |
+| `kinds` | whether a path is a run, shards or a tokenizer |
+| `token_writing` | `write_tokenizer_report`, `write_tokenizer_comparison`, `write_shards_report` |
 
 A new metric is a function in `plots` and a line in `all_plots`.
 """
 
+from gristmill.report.token_writing import write_shards_report, write_tokenizer_comparison, write_tokenizer_report
 from gristmill.report.writing import write_comparison, write_report
 
-__all__ = ["write_comparison", "write_report"]
+__all__ = [
+    "write_comparison",
+    "write_report",
+    "write_shards_report",
+    "write_tokenizer_comparison",
+    "write_tokenizer_report",
+]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -94,7 +95,10 @@ def _render(plot: Plot, format: Literal["svg", "png"], size: tuple[float, float]
         if format == "png":
             figure.savefig(buffer, format="png", dpi=PNG_DOTS_PER_INCH, metadata={"Software": None})
             return buffer.getvalue()
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
+        with warnings.catch_warnings():
+            # The text of an SVG stays text, so the browser finds a font for characters that DejaVu Sans lacks.
+            warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+            figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
         return buffer.getvalue().replace(b"'DejaVu Sans'", PAGE_FONT.replace("'", "&apos;").encode())
 
 

@@ -81,9 +81,11 @@ def byte_unit(num_bytes: float) -> tuple[float, str]:
 def percent(share: float) -> str:
     """Return a share as a percentage.
 
-    >>> percent(0.4731), percent(0.0042), percent(1)
-    ('47.3 %', '0.42 %', '100 %')
+    >>> percent(0.4731), percent(0.0042), percent(1), percent(3e-7), percent(0)
+    ('47.3 %', '0.42 %', '100 %', '< 0.001 %', '0 %')
     """
+    if 0 < share < 1e-5:
+        return "< 0.001 %"
     return f"{100 * share:.3g} %" if share >= 0.01 else f"{100 * share:.2g} %"
 
 

@@ -30,15 +30,16 @@ class Picture:
 
 def html_page(summary: Summary, plots: Sequence[Plot]) -> str:
     """Return the HTML page of a run, with all plots embedded."""
-    return _filled(TEMPLATE, plots, summary=summary)
+    return filled(TEMPLATE, summary=summary, pictures=[picture_of(plot) for plot in plots])
 
 
 def comparison_page(comparison: Comparison, plots: Sequence[Plot]) -> str:
     """Return the HTML page of several runs, with all plots embedded."""
-    return _filled(COMPARISON_TEMPLATE, plots, comparison=comparison)
+    return filled(COMPARISON_TEMPLATE, comparison=comparison, pictures=[picture_of(plot) for plot in plots])
 
 
-def _filled(template: str, plots: Sequence[Plot], **content: object) -> str:
+def filled(template: str, **content: object) -> str:
+    """Return a template of this folder, filled with `content`."""
     import jinja2
 
     from gristmill.version import __version__
@@ -49,12 +50,12 @@ def _filled(template: str, plots: Sequence[Plot], **content: object) -> str:
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
     )
-    pictures = [_picture(plot) for plot in plots]
-    page: str = environment.get_template(template).render(**content, pictures=pictures, version=__version__)
+    page: str = environment.get_template(template).render(**content, version=__version__)
     return page
 
 
-def _picture(plot: Plot) -> Picture:
+def picture_of(plot: Plot) -> Picture:
+    """Return the plot as embedded pictures."""
     wide = _data_url(render(plot, "svg", WIDE)) if plot.wide else None
     return Picture(plot.title, plot.across, plot.note, _data_url(render(plot, "svg", NARROW)), wide)
 

@@ -145,10 +145,10 @@ def read_records(run_folder: Path) -> Records:
         kinds.setdefault(str(record.get("kind")), []).append(record)
     return Records(
         name=run_folder.resolve().name,
-        config=_read_object(run_folder / CONFIG_FILE),
-        machine=_read_object(run_folder / MACHINE_FILE),
+        config=read_object(run_folder / CONFIG_FILE),
+        machine=read_object(run_folder / MACHINE_FILE),
         train=_table(kinds["train"]),
-        val=_table([_with_sources(record) for record in kinds["val"]]),
+        val=_table([with_sources(record) for record in kinds["val"]]),
         posterior=posterior_of(kinds["posterior"]),
         samples=[_sample(record) for record in kinds["sample"]],
         events=[Event(_step(record), _text(record, "message")) for record in kinds["event"]],
@@ -179,7 +179,7 @@ def _spans(records: list[dict[str, Any]]) -> list[Span]:
     return sorted([*spans, *is_on.values()], key=lambda span: (span.first, span.kind))
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; empty if the file is missing."""
     try:
         data = read_small_file(path, what="the description of a run", max_bytes=MAX_OBJECT_BYTES, error=CheckpointError)
@@ -189,7 +189,7 @@ def _read_object(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: not a JSON object. The file is damaged.")
     try:
-        return {_printable(key): _cleaned(value) for key, value in content.items()}
+        return {printable(key): _cleaned(value) for key, value in content.items()}
     except RecursionError:
         raise CheckpointError(f"{path}: nested more than {MAX_DEPTH} levels deep. The file is damaged.") from None
 
@@ -199,23 +199,23 @@ def _cleaned(value: Any, depth: int = 1) -> Any:
     if depth > MAX_DEPTH:
         raise RecursionError
     if isinstance(value, dict):
-        return {_printable(key): _cleaned(item, depth + 1) for key, item in value.items()}
+        return {printable(key): _cleaned(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
         return [_cleaned(item, depth + 1) for item in value]
-    return _printable(value) if isinstance(value, str) else value
+    return printable(value) if isinstance(value, str) else value
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Return the text with escapes for lone surrogates, which files cannot hold."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _with_sources(record: dict[str, Any]) -> dict[str, Any]:
+def with_sources(record: dict[str, Any]) -> dict[str, Any]:
     """Return the record with the losses on the sources of a mixture as separate numbers."""
     sources = record.get("sources")
     if not isinstance(sources, dict):
         return record
-    return {**record, **{f"{LOSS_ON}{_printable(name)}": loss for name, loss in sources.items()}}
+    return {**record, **{f"{LOSS_ON}{printable(name)}": loss for name, loss in sources.items()}}
 
 
 def _table(records: list[dict[str, Any]]) -> Table:
@@ -244,7 +244,7 @@ def _list(record: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _text(record: Mapping[str, Any], name: str) -> str:
-    return _printable(str(record.get(name, "")))
+    return printable(str(record.get(name, "")))
 
 
 def _sample(record: Mapping[str, Any]) -> Sample:

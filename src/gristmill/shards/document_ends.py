@@ -29,6 +29,9 @@ class DocumentEnds(Protocol):
     def end(self, i: int) -> int:
         """Return the end of document `i`."""
 
+    def document_at(self, position: int) -> int:
+        """Return the number of the document that contains token `position`."""
+
     def chunks(self) -> Iterator[NDArray[np.int64]]:
         """Yield all ends in order, in chunks."""
 
@@ -69,6 +72,13 @@ class IndexedEnds:
         shard = bisect_right(self._firsts, i) - 1
         return self._begins[shard] + int(self._local_ends(shard)[i - self._firsts[shard]])
 
+    def document_at(self, position: int) -> int:
+        """Return the number of the document that contains token `position`; it may end in a later shard."""
+        shard = bisect_right(self._begins, position) - 1
+        return self._firsts[shard] + int(
+            np.searchsorted(self._local_ends(shard), position - self._begins[shard], "right")
+        )
+
     def chunks(self) -> Iterator[NDArray[np.int64]]:
         """Yield the ends, one shard at a time."""
         for shard in range(len(self._firsts) - 1):
@@ -99,6 +109,10 @@ class MarkedEnds:
     def end(self, i: int) -> int:
         """Return the end of document `i`."""
         return int(self._ends[i])
+
+    def document_at(self, position: int) -> int:
+        """Return the number of the document that contains token `position`."""
+        return int(np.searchsorted(self._ends, position, "right"))
 
     def chunks(self) -> Iterator[NDArray[np.int64]]:
         """Yield all ends at once."""

@@ -23,6 +23,7 @@ from gristmill.encode.document_encoder import DocumentEncoder
 from gristmill.profile import Clock
 from gristmill.shards.plan import Plan
 from gristmill.shards.state import Position
+from gristmill.trace import span
 
 MAX_READERS = 4
 MAX_BATCHES = 64  # per job: some inputs are empty, and their batches have a cost too
@@ -112,7 +113,8 @@ def encoded_jobs(plan: Plan, position: Position, clock: Clock, on_skip: OnSkip) 
         closing(gather_jobs(_timed(batches, clock))) as gathered,
     ):
         work = JobEncoder(encoder, plan.val_fraction, plan.seed).encode_job
-        with closing(map_in_order(work, gathered, num_threads=plan.num_threads, cancel=encoder.cancel)) as jobs:
+        encoding = map_in_order(work, gathered, num_threads=plan.num_threads, cancel=encoder.cancel, name="encode")
+        with closing(encoding) as jobs:
             for done in jobs:
                 clock.seconds["find"] += done.find_seconds
                 clock.seconds["encode"] += done.encode_seconds
@@ -155,12 +157,14 @@ class JobEncoder:
         done = EncodedJob(job, [], 0.0, 0.0)
         for batch in job.batches:
             began = time.perf_counter()
-            spans = batch.spans()
+            with span("find documents", bytes=batch.num_bytes):
+                spans = batch.spans()
             found = time.perf_counter()
-            ids, ends = self.encoder.encode(spans)
-            is_val = self._is_val(spans)
-            sizes = spans.ends - spans.begins
-            encoded = _assigned(ids, ends, sizes, is_val, continued=spans.continued, unfinished=spans.unfinished)
+            with span("encode", bytes=batch.num_bytes):
+                ids, ends = self.encoder.encode(spans)
+                is_val = self._is_val(spans)
+                sizes = spans.ends - spans.begins
+                encoded = _assigned(ids, ends, sizes, is_val, continued=spans.continued, unfinished=spans.unfinished)
             encoded.num_nulls = spans.num_nulls
             done.encoded.append(encoded)
             done.find_seconds += found - began

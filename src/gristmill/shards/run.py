@@ -30,6 +30,7 @@ from gristmill.shards.plan import Plan
 from gristmill.shards.remote_output import RemoteFolder, check_place, is_remote, open_folder, shown_place
 from gristmill.shards.shards import Shards
 from gristmill.shards.state import why_empty
+from gristmill.trace import memory_since
 
 __all__ = ["EncodeRun", "encode_corpus"]
 
@@ -204,6 +205,7 @@ def encode_corpus(
         seconds=clock.total_seconds,
         num_threads=plan.num_threads,
         peak_memory_bytes=peak_memory_bytes(),
+        memory=memory_since(clock.began),
     )
     return EncodeRun(location=shown_place(out), manifest=manifest, profile=profile, resumed=resumed)
 
@@ -217,6 +219,7 @@ def run_of_parts(location: str, done: EncodedParts, clock: Clock) -> EncodeRun:
         seconds=clock.total_seconds,
         num_threads=done.num_workers,
         peak_memory_bytes=peak_memory_bytes(),
+        memory=memory_since(clock.began),
         tasks=done.tasks,
     )
     return EncodeRun(location=location, manifest=done.manifest, profile=profile, resumed=done.is_resumed)

@@ -242,6 +242,55 @@ class Shards:
             return [self._document(i) for i in range(*index.indices(len(self)))]
         return self._document(self._checked(index))
 
+    def span(self, index: int) -> tuple[int, int]:
+        """Return where document `index` begins and ends, in tokens of the split.
+
+        `shards.tokens[begin:end]` are its ids. A part of a long document can so be read without the rest.
+
+        Args:
+            index: The number of the document; negative numbers count from the end.
+
+        Raises:
+            IndexError: There is no such document.
+            ShardsFormatError: The index file is damaged.
+            InputChangedError: The shards have been replaced since they were opened.
+
+        Examples:
+            ```python
+            begin, end = shards.span(0)
+            shards.tokens[begin : min(end, begin + 100)]  # at most 100 ids of the first document
+            ```
+        """
+        i = self._checked(index)
+        return self._checked_span(self._ends.end(i - 1) if i else 0, self._ends.end(i))
+
+    def document_at(self, position: int) -> int:
+        """Return the number of the document that contains token `position` of the split.
+
+        Args:
+            position: The position of a token in `shards.tokens`; negative positions count from the end.
+
+        Raises:
+            IndexError: There is no such token.
+            ShardsFormatError: The index file is damaged.
+            InputChangedError: The shards have been replaced since they were opened.
+
+        Examples:
+            ```python
+            shards.document_at(1_000_000)
+            ```
+        """
+        i = operator.index(position)
+        if not -self.num_tokens <= i < self.num_tokens:
+            raise IndexError(f"token {i} does not exist: {self._split_name!r} has {self.num_tokens:,} tokens.")
+        number = self._ends.document_at(i % self.num_tokens)
+        if number >= len(self):
+            raise ShardsFormatError(
+                f"{self._name}: token {i % self.num_tokens:,} is after the end of the last document: an index file is "
+                f"damaged. {'verify_shards() names it.' if self.has_manifest else 'Copy the files again.'}"
+            )
+        return number
+
     def decode(self, index: int, *, errors: str = "replace") -> str:
         """Return the text of document `index`, without its end-of-text id.
 
@@ -280,6 +329,11 @@ class Shards:
         return self._stretch(self._ends.end(i - 1) if i else 0, self._ends.end(i))
 
     def _stretch(self, begin: int, end: int) -> NDArray[Any]:
+        begin, end = self._checked_span(begin, end)
+        # Copied: a list of documents would otherwise keep a memory map (an open file) of each of its shards.
+        return self._tokens.stretch(begin, end).copy()
+
+    def _checked_span(self, begin: int, end: int) -> tuple[int, int]:
         if not begin <= end <= self.num_tokens:
             is_past_end = end > self.num_tokens
             why = f"but there are only {self.num_tokens:,}" if is_past_end else "so it ends before it begins"
@@ -287,8 +341,7 @@ class Shards:
                 f"{self._name}: a document spans tokens {begin:,} to {end:,}, {why}: an index file is damaged. "
                 f"{'verify_shards() names it.' if self.has_manifest else 'Copy the files again.'}"
             )
-        # Copied: a list of documents would otherwise keep a memory map (an open file) of each of its shards.
-        return self._tokens.stretch(begin, end).copy()
+        return begin, end
 
     # Special methods
 

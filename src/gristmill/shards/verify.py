@@ -33,6 +33,7 @@ from gristmill.shards.manifest import (
 )
 from gristmill.shards.shards import load_tokenizer
 from gristmill.shards.verify_files import FileChecks, Findings, Problem, entries_of, size_of, without_path
+from gristmill.trace import span
 
 if TYPE_CHECKING:
     from gristmill.encode.tokenizer import Tokenizer
@@ -121,11 +122,13 @@ def verify_shards(folder: str | os.PathLike[str], *, inputs: bool = True, progre
         with open_progress(progress) as on_progress:
             files = FileChecks(place, manifest, findings, on_progress)
             _check_extra_files(place, manifest, findings)
-            _check_tokenizer(place, manifest, findings)
+            with span("check tokenizer"):
+                _check_tokenizer(place, manifest, findings)
             _check_sums(manifest, findings)
             files.check()
-            for entry in manifest.inputs if inputs else ():
-                _check_input(entry, findings)
+            with span("check inputs"):
+                for entry in manifest.inputs if inputs else ():
+                    _check_input(entry, findings)
     return Report(
         folder=os.fspath(folder),
         manifest=manifest,

@@ -22,6 +22,7 @@ from gristmill.errors import MissingPackageError, ShardsFormatError
 from gristmill.progress import OnProgress
 from gristmill.shards.layouts import layout_of
 from gristmill.shards.manifest import Manifest, ShardEntry, Split
+from gristmill.trace import span
 
 CHUNK_BYTES = 1 << 20  # a multiple of every token size; fits in the cache
 REPORT_SECONDS = 0.1
@@ -93,7 +94,8 @@ class FileChecks:
     def _check_split(self, split: Split) -> None:
         last = max((i for i, entry in enumerate(split.shards) if entry.tokens), default=-1)
         for i, entry in enumerate(split.shards):
-            sound = self._check_tokens(entry)
+            with span("check token file", bytes=entry.bytes):
+                sound = self._check_tokens(entry)
             if self._layout.converts and sound:
                 self._check_rows(entry)
             elif entry.index is not None:

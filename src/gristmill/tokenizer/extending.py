@@ -15,6 +15,7 @@ from gristmill.profile import Profile, peak_memory_bytes
 from gristmill.progress import ProgressOption, open_progress
 from gristmill.tokenizer.parts import TokenizerParts
 from gristmill.tokenizer.vocabulary import extended, plain_merges
+from gristmill.trace import memory_since
 
 __all__ = ["extended_parts", "learn"]
 
@@ -74,7 +75,7 @@ def learn(
     given = plain_merges(vocabulary)
     with open_progress(progress) as on_progress:
         counted = count(corpus, options, on_progress)
-        learned, merge_stages = learn_merges(
+        learned, merge_counts, merge_stages = learn_merges(
             counted.words,
             num_merges=vocab_size - vocabulary.size,
             tie_break=parts.tie_break,
@@ -91,6 +92,8 @@ def learn(
         num_threads=options.num_threads,
         peak_memory_bytes=peak_memory_bytes(),
         tasks=counted.tasks,
+        merge_counts=merge_counts,
+        memory=memory_since(start),
     )
     return dataclasses.replace(parts, vocabulary=extended(vocabulary, given, learned)), profile
 

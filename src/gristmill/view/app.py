@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from gristmill.version import __version__
-from gristmill.view import tokenizers
+from gristmill.view import playground, runs, shards, tokenizers
 from gristmill.view.artefacts import Artefacts
 from gristmill.view.replies import ERROR_HANDLERS, reply
 from gristmill.view.security import Guard
@@ -23,7 +23,7 @@ __all__ = ["make_app"]
 STATIC = Path(__file__).parent / "static"
 
 
-def make_app(artefacts: Artefacts, *, token: str, host: str = "127.0.0.1") -> Guard:
+def make_app(artefacts: Artefacts, *, token: str, host: str = "127.0.0.1", device: str = "auto") -> Guard:
     """Return the application. Its `state.closing` ends all event streams."""
     rooms = _rooms(artefacts)
     routes: list[BaseRoute] = [
@@ -31,7 +31,7 @@ def make_app(artefacts: Artefacts, *, token: str, host: str = "127.0.0.1") -> Gu
         Mount("/static", StaticFiles(directory=STATIC)),
         Route("/api/artefacts", _artefacts(artefacts, rooms)),
         *(Route(f"/{room['name']}", _page(room["name"])) for room in rooms),
-        *_room_routes(artefacts),
+        *_room_routes(artefacts, device=device),
     ]
     app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
     app.router.redirect_slashes = False
@@ -39,9 +39,14 @@ def make_app(artefacts: Artefacts, *, token: str, host: str = "127.0.0.1") -> Gu
     return Guard(app, token=token, host=host)
 
 
-def _room_routes(artefacts: Artefacts) -> list[BaseRoute]:
+def _room_routes(artefacts: Artefacts, *, device: str) -> list[BaseRoute]:
     """Return the routes of all rooms, below /api."""
-    return [*tokenizers.routes(artefacts)]
+    return [
+        *runs.routes(artefacts),
+        *playground.routes(artefacts, device=device),
+        *shards.routes(artefacts),
+        *tokenizers.routes(artefacts),
+    ]
 
 
 def _rooms(artefacts: Artefacts) -> list[dict[str, str]]:

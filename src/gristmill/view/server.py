@@ -28,6 +28,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int | None = None,
     open_browser: bool = False,
+    device: str = "auto",
     announce: Callable[[str], object] = print,
 ) -> None:
     """Serve the pages of the artefacts at `paths` until Ctrl-C.
@@ -35,6 +36,7 @@ def serve(
     host: Address to listen on. Any address but the loopback makes the pages reachable from other machines; they too
         need the token in the address.
     port: None: 8765, or the next free port.
+    device: Device of the playground: "auto", "cpu", "cuda" or "mps".
     announce: Gets the address of the pages once the server listens.
     """
     artefacts = find_artefacts(paths)
@@ -43,7 +45,7 @@ def serve(
     token = make_token()
     listener = listen(host, port)
     try:
-        app = make_app(artefacts, token=token, host=host)
+        app = make_app(artefacts, token=token, host=host, device=device)
         address = address_of(listener, host, token)
         server = make_server(app)
         announce(address)

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
+from gristmill.trace import span
+
 __all__ = ["ReadAhead"]
 
 NUM_AHEAD = 2
@@ -68,7 +70,11 @@ class ReadAhead(Generic[Item]):
     def _begun(self, number: int) -> Future[Item]:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "gristmill-batches", self._initializer)
-        return self._thread.submit(self._make, number)
+        return self._thread.submit(self._made, number)
+
+    def _made(self, number: int) -> Item:
+        with span("make batch"):
+            return self._make(number)
 
     def _forget(self) -> None:
         for _, future in self._ahead:

@@ -9,6 +9,7 @@ Each model has a folder with its options, data, loss, statistics and text genera
     vae/                      a sequence VAE
     requests.py               TextRequest: prompts and options of text generation
     generation.py             text generation, token by token
+    token_stream.py           one text as tokens with their probabilities
     rows.py                   generation of many texts at once
     sampling.py               the choice of the next token
     stop_strings.py           detection of stop strings

@@ -78,6 +78,9 @@ class ModelConfig(DataOptions):
     """Values of options in runs saved before the option existed, where they differ from the default."""
     HAS_PERPLEXITY: ClassVar[bool] = True
     """Whether exp(loss) is the perplexity, because the loss is the cross-entropy of the tokens in nats."""
+    HAS_LATENTS: ClassVar[bool] = False
+    """Whether texts are decoded from latents. `write` then samples, reconstructs and interpolates texts, and does not
+    continue a prompt."""
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -24,6 +24,7 @@ from gristmill.lm.models.rows import Choice, Row, write_rows
 from gristmill.lm.models.sampling import new_dice
 from gristmill.lm.models.stop_strings import StopSearch, check_stop
 from gristmill.shards.end_of_text import KNOWN
+from gristmill.trace import span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -145,7 +146,7 @@ class _Texts:
 
     def __init__(
         self,
-        rows: _Rows,
+        rows: PromptRows,
         write: Callable[[Iterator[Row]], Generator[tuple[Row, int]]],
         new_ids: Callable[[], _TextOfIds],
     ) -> None:
@@ -184,7 +185,8 @@ class _Texts:
         if self._error is not None:
             raise self._error  # for every text, because none is complete
         try:
-            row, id_of_token = next(self._ids)
+            with span("token"):
+                row, id_of_token = next(self._ids)
         except StopIteration:
             for number, text in tuple(self._texts.items()):
                 self._finish(number, text)
@@ -235,9 +237,9 @@ def continued(model: Model, tokenizer: Tokenizer, request: TextRequest) -> Itera
     Several texts are generated at once. Text i, counted over all prompts, uses the seed `seed + i`.
     """
     tokenizer = as_tokenizer(tokenizer)
-    stop_id, stop = _ends(tokenizer, request)
-    ids_of = {prompt: _prompt_ids(tokenizer, prompt, request.chat) for prompt in dict.fromkeys(request.all_prompts)}
-    rows = _Rows(
+    stop_id, stop = ends_of(tokenizer, request)
+    ids_of = {prompt: prompt_ids_of(tokenizer, prompt, request.chat) for prompt in dict.fromkeys(request.all_prompts)}
+    rows = PromptRows(
         model,
         [ids_of[prompt] for prompt in request.all_prompts],
         num_texts=request.num_texts or 1,
@@ -248,7 +250,7 @@ def continued(model: Model, tokenizer: Tokenizer, request: TextRequest) -> Itera
     choice = Choice(temperature, request.top_k, request.top_p)
 
     def write(begun: Iterator[Row]) -> Generator[tuple[Row, int]]:
-        return _write(
+        return write_ids(
             model,
             begun,
             choice,
@@ -264,14 +266,14 @@ def continued(model: Model, tokenizer: Tokenizer, request: TextRequest) -> Itera
     return (texts.stream(number, prompt) for number, prompt in enumerate(prompts))
 
 
-def _prompt_ids(tokenizer: Tokenizer, prompt: str, chat: ChatTemplate | None) -> list[int]:
+def prompt_ids_of(tokenizer: Tokenizer, prompt: str, chat: ChatTemplate | None) -> list[int]:
     """Return the ids of a prompt; with a chat template, of a conversation with the prompt as the user's message."""
     if chat is None:
         return _encoded(tokenizer, prompt)
     return chat.prompt_ids([{"role": "user", "content": prompt}])
 
 
-def _ends(tokenizer: Tokenizer, request: TextRequest) -> tuple[int | None, tuple[str, ...]]:
+def ends_of(tokenizer: Tokenizer, request: TextRequest) -> tuple[int | None, tuple[str, ...]]:
     """Return (id, strings) at which a text ends: those of the request, and the end of a document or of a turn."""
     end_of_text = end_of_text_id(tokenizer)
     if request.chat is None:
@@ -373,14 +375,15 @@ def generate(
     20
     """
     # Not a generator function, so that wrong arguments raise at the call instead of at the first id.
-    rows = _Rows(model, [prompt_ids], max_tokens=max_tokens, seed=seed)
+    rows = PromptRows(model, [prompt_ids], max_tokens=max_tokens, seed=seed)
     choice = Choice(temperature, top_k, top_p)
-    alone = {"num_rows": 1, "batch_size": 1}
-    written = _write(model, rows, choice, **alone, longest=rows.longest, stop_id=stop_id, use_cache=use_cache)
+    written = write_ids(
+        model, rows, choice, num_rows=1, batch_size=1, longest=rows.longest, stop_id=stop_id, use_cache=use_cache
+    )
     return _ids_of(written)
 
 
-class _Rows:
+class PromptRows:
     """One row per text of each prompt, with its own seed, created when its turn comes.
 
     Wrong arguments raise `OptionError` in the constructor.
@@ -423,7 +426,7 @@ def _ids_of(written: Iterator[tuple[Row, int]]) -> Iterator[int]:
         yield id
 
 
-def _write(
+def write_ids(
     model: Model,
     rows: Iterable[Row],
     choice: Choice,
@@ -433,15 +436,20 @@ def _write(
     stop_id: int | None,
     batch_size: int | None,
     use_cache: bool,
+    use_graphs: bool = True,
 ) -> Generator[tuple[Row, int]]:
-    """Yield (row, id) as ids are generated, with the model in evaluation mode."""
+    """Yield (row, id) as ids are generated, with the model in evaluation mode.
+
+    use_graphs: allow CUDA graphs. A step that is replayed as a graph does not call `choice`.
+    """
     was_training = model.training
+    is_autocast = torch.is_autocast_enabled(next(model.parameters()).device.type)
     reader = model.new_row_reader(
         use_cache=use_cache,
         max_rows=batch_size,
         num_rows=num_rows,
         longest=longest,
-        use_graphs=not was_training and not torch.is_autocast_enabled(next(model.parameters()).device.type),
+        use_graphs=use_graphs and not was_training and not is_autocast,
     )
     model.eval()
     try:

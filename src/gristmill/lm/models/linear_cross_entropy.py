@@ -61,11 +61,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
         # In float32, because a bfloat16 sum over many parts would lose small ones.
         grad_weight_VD = torch.zeros(weight_VD.shape, device=x_ND.device, dtype=torch.float32) if of_weight else None
         for x_CD, targets_C in zip(x_ND.chunk(num_parts), targets_N.chunk(num_parts), strict=True):
-            part_loss, grad_CV = _loss_and_gradient(x_CD @ weight_VD.T, targets_C, vocab_size)
+            logits_CV = x_CD @ weight_VD.T
+            part_loss, grad_CV = _loss_and_gradient(logits_CV, targets_C, vocab_size, of_x or of_weight)
             loss = loss + part_loss
-            if of_x:
+            if grad_CV is not None and of_x:
                 grads_x_CD.append(grad_CV @ weight_VD)
-            if grad_weight_VD is not None:
+            if grad_CV is not None and grad_weight_VD is not None:
                 grad_weight_VD = grad_weight_VD + grad_CV.T @ x_CD
         scale = 1 / (targets_N != IGNORED).sum().clamp(min=1)
         ctx.save_for_backward(torch.cat(grads_x_CD) if of_x else None, grad_weight_VD, scale)
@@ -84,8 +85,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return grad_x, grad_weight, None, None, None, None
 
 
-def _loss_and_gradient(logits_CV: Tensor, targets_C: Tensor, vocab_size: int) -> tuple[Tensor, Tensor]:
-    """Return the summed loss of some tokens and its gradient by their logits, in float32 inside one kernel.
+def _loss_and_gradient(
+    logits_CV: Tensor, targets_C: Tensor, vocab_size: int, with_gradient: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Return the summed loss of some tokens and, if needed, its gradient by their logits, in float32 in one kernel.
 
     Work is done per token instead of per logit where possible, because the kernel is bound by arithmetic, not by
     memory. (Comparing every column with the target, and two divisions, took a third longer.)
@@ -101,6 +104,8 @@ def _loss_and_gradient(logits_CV: Tensor, targets_C: Tensor, vocab_size: int) ->
     counted_C1 = (targets_C != IGNORED)[:, None].float()
     chosen_C1 = logits_CV.gather(-1, targets_C1).float()
     losses_C1 = (sums_C1.log() + top_C1 - chosen_C1) * counted_C1
+    if not with_gradient:
+        return losses_C1.sum(), None
     grad_CV = (powers_CV * (counted_C1 / sums_C1)).to(logits_CV.dtype)
     # The gradient of the target is its probability - 1. In bfloat16, a probability above 0.998 would be rounded to 1
     # before the subtraction.

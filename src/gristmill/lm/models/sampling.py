@@ -15,7 +15,16 @@ from torch import Tensor
 from gristmill.arguments import check_whole_number
 from gristmill.errors import NotFiniteError, OptionError
 
-__all__ = ["check_chosen", "check_sampling", "chosen", "chosen_by", "draw", "new_dice", "token_probabilities"]
+__all__ = [
+    "check_chosen",
+    "check_sampling",
+    "chosen",
+    "chosen_by",
+    "draw",
+    "new_dice",
+    "token_probabilities",
+    "token_weights",
+]
 
 LOW_BITS = 0xFFFF_FFFF
 NOT_FINITE = (
@@ -57,13 +66,18 @@ def chosen_by(
     is_fine = logits_V.amax(-1).isfinite()
     if temperature == 0:
         return torch.where(is_fine, logits_V.argmax(-1), -1)
-    weights_V = _scaled(logits_V, temperature).exp()
-    if top_k is not None or top_p is not None:
-        weights_V = _cut(logits_V, weights_V, top_k, top_p)
-    cdf_V = weights_V.cumsum(-1)
+    cdf_V = token_weights(logits_V, temperature=temperature, top_k=top_k, top_p=top_p).cumsum(-1)
     points = draws.to(logits_V.device, torch.float64, non_blocking=True)[..., None] * cdf_V[..., -1:]
     ids = torch.searchsorted(cdf_V, points, right=True).squeeze(-1).clamp(max=logits_V.shape[-1] - 1)
     return torch.where(is_fine, ids, -1)
+
+
+def token_weights(logits_V: Tensor, *, temperature: float, top_k: int | None, top_p: float | None) -> Tensor:
+    """Return float64 weights proportional to the probabilities of the tokens. `temperature` must be > 0."""
+    weights_V = _scaled(logits_V, temperature).exp()
+    if top_k is None and top_p is None:
+        return weights_V
+    return _cut(logits_V, weights_V, top_k, top_p)
 
 
 def check_chosen(smallest: int) -> None:

@@ -49,6 +49,7 @@ from gristmill.lm.training.size_check import check_sizes, compare_shapes
 from gristmill.lm.training.tensor_files import DamagedFileError, check_file, flush, kinds_of, write_tensors
 from gristmill.publish import flush_folder
 from gristmill.small_files import parse_json, read_small_file
+from gristmill.trace import spanned
 
 __all__ = ["CheckpointWriter", "find_checkpoint", "list_checkpoints", "load_model", "read_state", "read_tensors"]
 
@@ -167,6 +168,7 @@ class CheckpointWriter:
         self.wait()
         self._pending = self._pool.submit(self._write, state, files)
 
+    @spanned("write checkpoint")
     def _write(self, state: Mapping[str, Any], files: Mapping[str, Mapping[str, Tensor]]) -> None:
         try:
             self._write_files(state, files)
@@ -444,6 +446,7 @@ def divided_like(weight: Tensor | None, tensor: Tensor) -> Tensor:
     return distribute_tensor(tensor.to(weight.device), weight.device_mesh, weight.placements, src_data_rank=None)  # type: ignore[attr-defined]
 
 
+@spanned("load model")
 def load_model(
     run: str | os.PathLike[str], *, which: str = "best", device: str | torch.device = "cpu"
 ) -> tuple[Model, TrainConfig]:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DeviceName", "PrecisionName", "TrainConfig", "differences", "options_of_model", "read_config", "resolved"]
 
+PLUGIN_ADVICE = "Import the file that registers it first: plugin='my_model.py'."
 DeviceName: TypeAlias = Literal["auto", "cpu", "cuda", "mps"]
 PrecisionName: TypeAlias = Literal["auto", "bf16-mixed", "16-mixed", "32"]
 
@@ -485,7 +486,7 @@ def _check_registered(options: Any, path: Path) -> None:
         if isinstance(name, str) and name not in known:
             raise CheckpointError(
                 f"{path}: {option}={name!r} is not registered. Registered: {', '.join(map(repr, known))}. "
-                f"Import the file that registers it first: plugin='my_model.py'."
+                f"{PLUGIN_ADVICE}"
             )
 
 

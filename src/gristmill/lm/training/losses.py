@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from gristmill.errors import OptionError
 from gristmill.lm.data.batch import IGNORED, Batch
 from gristmill.lm.models.config import Averaging
+from gristmill.trace import span
 
 __all__ = ["LossModule", "MeanLoss", "mean_loss", "num_val_sequences"]
 
@@ -102,7 +103,7 @@ def mean_loss(
             for batch in batches:
                 if stopped():
                     return None
-                with autocast():
+                with span("validation batch"), autocast():
                     part = _sums(module, batch, stats)
                 total = part if total is None else total + part
     finally:

@@ -49,6 +49,7 @@ from gristmill.lm.training.set_up import (
 from gristmill.lm.training.stopping import LAUNCHER_SECONDS, StopSignals, StopVote
 from gristmill.lm.training.validation import Validation
 from gristmill.lm.training.weight_updates import WeightUpdates, are_finite
+from gristmill.trace import span, spanned
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -172,7 +173,7 @@ class Run:
 
     def next_batch(self, micro_step: int) -> Batch:
         """Return a micro-batch of this step for this device."""
-        with self.meter.waiting_for_data():
+        with self.meter.waiting_for_data(), span("wait for data"):
             batch = self.dataset.batch(
                 self.step,
                 rank=self.fabric.global_rank,
@@ -190,6 +191,7 @@ class Run:
         share: Tensor = batch.num_targets * (self.fabric.world_size / self._num_targets)
         return share
 
+    @spanned("update weights")
     def update_weights(self) -> Tensor:
         """Apply the clipped gradients to the weights, and return the gradient norm."""
         return self.updates.update()
@@ -222,6 +224,7 @@ class Run:
 
     # Records
 
+    @spanned("log")
     def log(self) -> None:
         """Read and record the losses since the last call. The only part of a step that waits for the device.
 
@@ -280,6 +283,7 @@ class Run:
         self.recorder.record_only(message, step=self.step)
         raise NotFiniteError(message)
 
+    @spanned("sample")
     def write_sample(self) -> None:
         """Record a sample text. Skipped for sharded weights, because no device has all of them."""
         if self.fabric.is_global_zero and not self.is_sharded and self.data.tokenizer is not None:
@@ -298,6 +302,7 @@ class Run:
 
     # Validation and checkpoints
 
+    @spanned("validation")
     def validate(self) -> None:
         """Record the loss on the fixed validation subset, and save a checkpoint if it is the best so far."""
         self.recorder.display.busy("validating")
@@ -310,6 +315,7 @@ class Run:
                 self.save()
         self.meter.restart()
 
+    @spanned("validation of the whole split")
     def validate_on_everything(self) -> None:
         """Record the loss on the whole validation split."""
         self.recorder.display.busy("validating on the whole split")
@@ -317,6 +323,7 @@ class Run:
         if (record := self.validation.on_everything(self.step, stopped=self.should_stop)) is not None:
             self.recorder.add(record)
 
+    @spanned("checkpoint")
     def save(self) -> None:
         """Save a checkpoint of this step, unless it is already saved."""
         pending = self.meter.pending()

@@ -20,7 +20,7 @@ from gristmill.errors import FormatError
 from gristmill.shards.place import lock_file
 from gristmill.small_files import parse_json, read_small_file
 
-__all__ = ["LOCK_FILE", "holder_of", "in_use", "locked", "seen_lock"]
+__all__ = ["LOCK_FILE", "holder_of", "in_use", "is_trained_here", "locked", "seen_lock"]
 
 LOCK_FILE = ".lock"
 MAX_BYTES = 1 << 12
@@ -96,6 +96,24 @@ def holder_of(run: Path) -> str | None:
     finally:
         os.close(descriptor)
     return None
+
+
+def is_trained_here(run: Path) -> bool:
+    """Return whether a process of this machine trains in the folder, as far as its lock file tells.
+
+    Never takes the lock, so that a run can start at the same moment.
+    """
+    try:
+        content = parse_json(seen_lock(run), error=FormatError)
+        pid = int(content["pid"])
+        if content["host"] != socket.gethostname() or pid <= 0 or os.name != "posix":
+            return False
+        os.kill(pid, 0)  # signal 0 only checks that the process exists
+    except PermissionError:
+        return True  # the process of another user
+    except (FormatError, KeyError, TypeError, ValueError, OverflowError, OSError):
+        return False
+    return True
 
 
 def seen_lock(run: Path) -> bytes:

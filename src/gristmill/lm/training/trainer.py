@@ -52,6 +52,7 @@ from gristmill.lm.training.run import Run
 from gristmill.lm.training.run_folder import check_folder, check_shared, claimed
 from gristmill.lm.training.writers import check_loggers
 from gristmill.packages import require_packages
+from gristmill.trace import span, spanned
 
 __all__ = ["Resume", "TrainResult", "memory_advice", "requested_config", "train"]
 
@@ -141,6 +142,7 @@ def train(
             return _train(fabric, final, opened, replacement, Path(out), messages, shown, given_loggers)
 
 
+@spanned("open data")
 def _opened(
     data: TrainSources, requested: TrainConfig, out: Path, *, resume: str, overwrite: bool, progress: Any
 ) -> TrainingData:
@@ -225,7 +227,9 @@ def _train(
     loggers: Sequence[Any],
 ) -> TrainResult:
     say_starting(progress, "building the model")
-    with contextlib.closing(Run(fabric, config, data, folder, replacement, loggers=loggers)) as run:
+    with span("build model"):
+        built = Run(fabric, config, data, folder, replacement, loggers=loggers)
+    with contextlib.closing(built) as run:
         shown = progress if fabric.is_global_zero else None
         with open_display(shown, total=run.max_steps, initial=run.step, compiles=config.compile_model) as display:
             run.recorder.show_on(display, messages, step=run.step)
@@ -259,18 +263,21 @@ def train_steps(run: Run) -> None:
     if run.validation.is_missing(run.step):  # a signal interrupted the validation of this step
         run.validate()
     while run.step < run.max_steps and not run.should_stop():
-        schedule = run.begin_step()
-        losses = torch.zeros(len(averaging), device=fabric.device)
-        for micro_step in range(num_micro_steps):
-            batch = run.next_batch(micro_step)
-            with fabric.no_backward_sync(run.module, enabled=micro_step + 1 < num_micro_steps):
-                micro_loss, stats = run.module(dict(vars(batch)), schedule)
-                share = run.share_of_step(batch)
-                fabric.backward(micro_loss * share)
-            shares = {"token": share, "sequence": 1 / num_micro_steps}
-            losses += torch.stack([stats[name] * shares[averaging[name]] for name in averaging])
-        grad_norm = run.update_weights()
-        run.end_step(losses, grad_norm, batch, stats)
+        with span("step", step=run.step):
+            schedule = run.begin_step()
+            losses = torch.zeros(len(averaging), device=fabric.device)
+            for micro_step in range(num_micro_steps):
+                batch = run.next_batch(micro_step)
+                with fabric.no_backward_sync(run.module, enabled=micro_step + 1 < num_micro_steps):
+                    with span("forward"):
+                        micro_loss, stats = run.module(dict(vars(batch)), schedule)
+                    share = run.share_of_step(batch)
+                    with span("backward"):
+                        fabric.backward(micro_loss * share)
+                shares = {"token": share, "sequence": 1 / num_micro_steps}
+                losses += torch.stack([stats[name] * shares[averaging[name]] for name in averaging])
+            grad_norm = run.update_weights()
+            run.end_step(losses, grad_norm, batch, stats)
         run.recorder.display.tick(run.step)
         if run.is_due(config.log_interval) or run.step == run.max_steps or run.updates.has_failed:
             run.log()

@@ -27,6 +27,7 @@ from gristmill.lm.use.exports.source import Chat, Source, Written
 from gristmill.lm.use.generation import find_tokenizer
 from gristmill.notebook import html_table
 from gristmill.report import figures
+from gristmill.trace import span
 
 if TYPE_CHECKING:
     from gristmill.encode.tokenizer import AnyTokenizer, Tokenizer
@@ -156,7 +157,8 @@ def export(
         eos_token=_end_of_text(found),
         chat=chat,
     )
-    written: Written = module.write(source, target)
+    with span("write model"):
+        written: Written = module.write(source, target)
     return ModelExport(
         files=tuple(written.files),
         format=format,

@@ -1,3 +1,299 @@
-import { start } from "./page.js";
+// The page of runs: one stream of events feeds the curves, the texts and the status of all runs.
 
-await start("runs");
+import { announce, debounced, element, request, seriesColor, showError, start } from "./page.js";
+import { Chart } from "./chart.js";
+import { HeatMap } from "./heat-map.js";
+import { AXES, GROUPS, chartsOf } from "./run-charts.js";
+import { Card, entryLists, fillDetails } from "./run-texts.js";
+import { Run } from "./series.js";
+
+const PAINT_MILLISECONDS = 500; // at most two paintings of new records per second
+const DETAIL_MILLISECONDS = 10000; // between two updates of the table of figures
+const RETRY_MILLISECONDS = 3000;
+const FIRST_VISIBLE = 8; // runs, of a folder with many
+const MANY_RUNS = 5; // from which on there is a filter
+const HEAT_MAPS = 4;
+
+const $ = (id) => document.getElementById(id);
+const settings = { axis: "step", scale: "auto", smoothing: 2, ...stored() };
+const view = {
+  runs: [], axis: settings.axis in AXES ? settings.axis : "step", yScale: settings.scale, smoothing: settings.smoothing / 100,
+  range: [0, 1], zoomed: null, cursor: null, zoom, moveCursor, step: zoomBy, show,
+  color: (run, line) => seriesColor(view.runs.length > 1 ? run.number : line ? line.hue ?? line.number : 0),
+};
+const charts = new Map();
+const heatMaps = new Map();
+const titles = new Map();
+let cards = [];
+let updateLists = () => {};
+let onlyDifferences = true;
+
+function stored() {
+  try {
+    return JSON.parse(localStorage.getItem("gristmill-runs")) || {};
+  } catch {
+    return {};
+  }
+}
+
+function store() {
+  localStorage.setItem("gristmill-runs", JSON.stringify({ axis: view.axis, scale: view.yScale, smoothing: Math.round(view.smoothing * 100) }));
+}
+
+// The stream of events. A hidden page closes it, so that it costs nothing, and continues where it was.
+
+let source = null;
+let lastId = "";
+let retry = null;
+
+function connect() {
+  clearTimeout(retry);
+  if (source || document.hidden) return;
+  source = new EventSource(`api/runs/events${lastId ? `?since=${encodeURIComponent(lastId)}` : ""}`);
+  source.onopen = () => showError("");
+  source.onerror = () => {
+    showError("The connection to the server is lost. The page continues when `gristmill view` answers again.");
+    if (source && source.readyState === EventSource.CLOSED) {
+      disconnect();
+      retry = setTimeout(connect, RETRY_MILLISECONDS);
+    }
+  };
+  for (const name of ["snapshot", "append"]) source.addEventListener(name, (event) => receive(name, event));
+}
+
+function disconnect() {
+  if (source) source.close();
+  source = null;
+}
+
+const waiting = []; // events that came before the list of runs
+
+function receive(name, event) {
+  lastId = event.lastEventId || lastId;
+  if (!view.runs.length) { waiting.push([name, event]); return; }
+  const content = JSON.parse(event.data);
+  const run = view.runs[content.run];
+  run.status = content.status;
+  if (name === "snapshot") {
+    run.replace(content);
+    fetchDetails();
+    if (view.zoomed) fetchWindow();
+  } else {
+    run.append(content);
+  }
+  schedulePaint();
+}
+
+// Painting.
+
+let painted = -PAINT_MILLISECONDS;
+let timer = null;
+
+function schedulePaint() {
+  if (timer !== null) return;
+  const delay = Math.max(0, painted + PAINT_MILLISECONDS - performance.now());
+  timer = setTimeout(() => requestAnimationFrame(paint), delay);
+}
+
+function paint() {
+  timer = null;
+  painted = performance.now();
+  cards.forEach((card) => card.update());
+  growRange();
+  arrange();
+  charts.forEach((chart) => chart.update());
+  heatMaps.forEach((map) => map.update());
+  updateLists(view);
+  if (performance.now() - fetched > DETAIL_MILLISECONDS) fetchDetails();
+  document.body.dataset.painted = Number(document.body.dataset.painted || 0) + 1;
+}
+
+function redraw() {
+  charts.forEach((chart) => chart.refresh());
+  heatMaps.forEach((map) => map.refresh());
+}
+
+/** Keep the range, with some room for new records, as long as it holds all runs. */
+function growRange() {
+  if (view.zoomed) { view.range = view.zoomed; return; }
+  const ends = view.runs.filter((run) => run.visible).map((run) => run.end(view.axis));
+  const end = Math.max(0, ...ends.filter(Number.isFinite));
+  const [, known] = view.range;
+  if (end > known || end < 0.8 * known) {
+    const grows = known > 1 && end > known;
+    view.range = [0, (grows ? 1.15 : 1.01) * end || 1];
+  }
+}
+
+/** Create the charts that have records, in their order, and remove the others. */
+function arrange() {
+  const visible = view.runs.filter((run) => run.visible);
+  const wanted = chartsOf(visible);
+  const place = $("charts");
+  const order = [];
+  for (const group of GROUPS) {
+    const members = wanted.filter((each) => each.group === group).map(chartFor);
+    if (group === "Latents") members.push(...visible.filter((run) => run.posterior && run.posterior.cells).slice(0, HEAT_MAPS).map(heatMapFor));
+    if (!members.length) continue;
+    if (!titles.has(group)) titles.set(group, element("h3", { class: group === "Loss" ? "quiet" : "group" }, group));
+    order.push(titles.get(group), ...members.map((member) => member.root));
+  }
+  const kept = new Set(order);
+  for (const parts of [charts, heatMaps]) {
+    for (const [key, part] of parts) if (!kept.has(part.root)) { part.remove(); parts.delete(key); }
+  }
+  for (const title of titles.values()) if (!kept.has(title)) title.remove();
+  order.forEach((node, number) => { if (place.children[number] !== node) place.insertBefore(node, place.children[number] || null); });
+  place.querySelectorAll(":scope > .empty").forEach((node) => node.remove());
+  if (!order.length) place.append(element("p", { class: "hint empty" }, visible.length ? "No records yet. The curves appear when the run records its first steps." : "All runs are hidden."));
+}
+
+function chartFor(definition) {
+  if (!charts.has(definition.id)) charts.set(definition.id, new Chart(definition, view));
+  return charts.get(definition.id);
+}
+
+function heatMapFor(run) {
+  if (!heatMaps.has(run.number)) heatMaps.set(run.number, new HeatMap(run, view));
+  return heatMaps.get(run.number);
+}
+
+// Cursor and zoom, which all charts share.
+
+let cursorFrame = null;
+
+function moveCursor(x) {
+  if (x === view.cursor && x === null) return;
+  view.cursor = x;
+  if (cursorFrame === null) {
+    cursorFrame = requestAnimationFrame(() => {
+      cursorFrame = null;
+      charts.forEach((chart) => chart.isVisible && chart.drawOver());
+    });
+  }
+}
+
+/** Show a range of the horizontal axis; without arguments, everything. */
+function zoom(x0 = null, x1 = null) {
+  const isWhole = x0 === null || !(x1 > x0);
+  view.zoomed = isWhole ? null : [Math.max(0, x0), x1];
+  view.runs.forEach((run) => { run.detail = null; });
+  if (isWhole) view.range = [0, 0];
+  growRange();
+  const axis = AXES[view.axis];
+  const words = isWhole ? "Whole run" : `${axis.named(view.zoomed[0])} to ${axis.named(view.zoomed[1])}`;
+  $("zoom-reset").disabled = isWhole;
+  announce(words);
+  redraw();
+  if (!isWhole) fetchWindow();
+}
+
+/** Zoom in (direction 1) or out (-1) around a place. */
+function zoomBy(direction, around = null) {
+  const [x0, x1] = view.range;
+  const middle = around === null ? (x0 + x1) / 2 : around;
+  const factor = direction > 0 ? 0.5 : 2;
+  const whole = Math.max(...view.runs.filter((run) => run.visible).map((run) => run.end(view.axis)), 1);
+  const [from, to] = [Math.max(0, middle - (middle - x0) * factor), middle + (x1 - middle) * factor];
+  if (to - from >= whole) zoom();
+  else if (to - from > whole * 1e-6) zoom(from, to);
+}
+
+/** Get the zoomed range in more detail, if the buckets of the whole run are coarse. */
+const fetchWindow = debounced(async () => {
+  const range = view.zoomed;
+  if (!range) return;
+  const coarse = view.runs.filter((run) => run.visible && Object.values(run.tables).some((table) => table.size > 1));
+  await Promise.all(coarse.map(async (run) => {
+    const [first, last] = range.map((x) => run.stepAt(view.axis, x));
+    const margin = 0.1 * (last - first);
+    try {
+      const content = await request(`api/runs/${run.number}/window?first=${first - margin}&last=${last + margin}`);
+      if (view.zoomed === range) run.zoomTo(content, range[1] >= run.end(view.axis));
+    } catch (error) {
+      showError(error);
+    }
+  }));
+  if (coarse.length && view.zoomed === range) redraw();
+}, 150);
+
+// Figures and configuration.
+
+let fetched = -DETAIL_MILLISECONDS;
+let details = null;
+const fetchDetails = debounced(async () => {
+  fetched = performance.now();
+  const chosen = view.runs.filter((run) => run.visible).slice(0, 20).map((run) => run.number);
+  $("details-section").hidden = !chosen.length;
+  if (!chosen.length) return;
+  try {
+    details = await request(`api/runs/details?runs=${chosen.join(",")}`);
+    showDetails();
+  } catch (error) {
+    showError(error);
+  }
+}, 100);
+
+function showDetails() {
+  const focused = document.activeElement && document.activeElement.id;
+  fillDetails($("details"), details, onlyDifferences, (chosen) => { onlyDifferences = chosen; showDetails(); });
+  if (focused === "only-differences") $(focused).focus();
+}
+
+// Controls.
+
+function show(run, visible) {
+  run.visible = visible;
+  changedRuns();
+}
+
+function changedRuns() {
+  cards.forEach((card) => card.recolor(view));
+  view.range = [0, 0];
+  view.runs.forEach((run) => { run.detail = null; });
+  growRange();
+  arrange();
+  redraw();
+  updateLists(view);
+  fetchDetails();
+  if (view.zoomed) fetchWindow();
+}
+
+function listen() {
+  $("axis").value = view.axis;
+  $("scale").value = view.yScale;
+  $("smoothing").value = String(Math.round(view.smoothing * 100));
+  const showSmoothing = () => { $("smoothing-value").textContent = view.smoothing ? `${Math.round(view.smoothing * 100)} %` : "off"; };
+  showSmoothing();
+  $("axis").addEventListener("change", () => { view.axis = $("axis").value; view.cursor = null; store(); zoom(); });
+  $("scale").addEventListener("change", () => { view.yScale = $("scale").value; store(); redraw(); });
+  $("smoothing").addEventListener("input", () => { view.smoothing = Number($("smoothing").value) / 100; showSmoothing(); store(); redraw(); });
+  $("zoom-in").addEventListener("click", () => zoomBy(1));
+  $("zoom-out").addEventListener("click", () => zoomBy(-1));
+  $("zoom-reset").addEventListener("click", () => zoom());
+  $("show-all").addEventListener("click", () => setAll(true));
+  $("show-none").addEventListener("click", () => setAll(false));
+  $("filter").addEventListener("input", () => {
+    const wanted = $("filter").value.toLowerCase();
+    cards.forEach((card) => { card.root.hidden = !card.run.name.toLowerCase().includes(wanted); });
+  });
+  document.addEventListener("themechange", () => { cards.forEach((card) => card.recolor(view)); redraw(); });
+  document.addEventListener("visibilitychange", () => (document.hidden ? disconnect() : connect()));
+}
+
+/** Show or hide all runs that the filter leaves. */
+function setAll(visible) {
+  cards.forEach((card) => { if (!card.root.hidden) card.run.visible = visible; });
+  changedRuns();
+}
+
+connect();
+listen();
+const artefacts = await start("runs");
+view.runs = artefacts.runs.map((name, number) => new Run(number, name));
+view.runs.forEach((run, number) => { run.visible = number < FIRST_VISIBLE; });
+cards = view.runs.map((run) => new Card(run, view));
+$("runs").replaceChildren(...cards.map((card) => card.root));
+$("choosing").hidden = view.runs.length < MANY_RUNS;
+updateLists = entryLists();
+waiting.splice(0).forEach(([name, event]) => receive(name, event));

@@ -1,3 +1,222 @@
-import { start } from "./page.js";
+// The page shards: chooses a folder and a split, and notices when the folder is finished, replaced or removed.
+import { table } from "./bars.js";
+import { announce, element, grouped, request, showError, start } from "./page.js";
+import { makeStatistics } from "./shard-figures.js";
+import { makeReader } from "./shard-reader.js";
+import { makeSearch } from "./shard-search.js";
 
-await start("shards");
+const by = (id) => document.getElementById(id);
+const POLL_MILLISECONDS = 2500;
+
+const artefacts = await start("shards");
+const room = { number: 0, split: "", tokenizer: null, facts: null, query, remember, changed, unit: () => (by("unit").textContent === "Part" ? "part" : "document") };
+const reader = makeReader(room);
+const search = makeSearch(room, (number, offset, found) => reader.open(number, offset, found));
+const statistics = makeStatistics(room);
+let loading = 0;
+let timer;
+let polls = 0;
+let problem = null; // why the folder cannot be shown now
+
+function query(name, parameters = {}) {
+  const given = Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined);
+  const after = new URLSearchParams(given).toString();
+  return `api/shards/${room.number}${name && `/${name}`}${after && `?${after}`}`;
+}
+
+/** Keep the place in the address, so that a reload or a bookmark leads back to it. */
+function remember(place) {
+  const values = { folder: room.number, split: room.split, tokenizer: room.tokenizer, ...place };
+  const given = Object.entries(values).filter(([, value]) => value !== null && value !== undefined);
+  history.replaceState(null, "", `#${new URLSearchParams(given)}`);
+}
+
+function place() {
+  const values = new URLSearchParams(location.hash.slice(1));
+  const number = (name) => (/^\d{1,15}$/.test(values.get(name) || "") ? Number(values.get(name)) : null);
+  return { folder: number("folder"), split: values.get("split"), tokenizer: number("tokenizer"), document: number("document"), offset: number("offset") };
+}
+
+/** Return whether `edition` is not the one on the page; then load the new one. */
+function changed(edition) {
+  if (edition === room.facts?.edition) return false;
+  load({ document: 0 }).then(() => announce("The shards were replaced. The page shows the new ones."));
+  return true;
+}
+
+/** Show the folder from the start. wanted: {split, document, offset, tokenizer} where possible. */
+async function load(wanted = {}) {
+  const ticket = ++loading;
+  let facts;
+  try {
+    facts = await request(query(""));
+  } catch (error) {
+    if (ticket === loading) fail({ problem: error.message });
+    return;
+  }
+  if (ticket !== loading) return;
+  if (facts.problem) {
+    fail(facts);
+    return;
+  }
+  problem = null;
+  showError(null);
+  room.facts = facts;
+  const names = facts.splits.map((split) => split.name);
+  room.split = names.includes(wanted.split) ? wanted.split : names.includes(room.split) ? room.split : names[0] || "";
+  room.tokenizer = facts.foreign && artefacts.tokenizers.length ? Math.min(wanted.tokenizer ?? room.tokenizer ?? 0, artefacts.tokenizers.length - 1) : null;
+  by("written").hidden = true;
+  by("view").hidden = false;
+  drawChoices();
+  drawFacts();
+  by("unreadable").hidden = !facts.unreadable;
+  by("unreadable").textContent = facts.unreadable || "";
+  by("browser").hidden = Boolean(facts.unreadable);
+  showSplit(wanted);
+}
+
+function showSplit({ document = 0, offset = 0 } = {}) {
+  drawFigures();
+  search.clear();
+  statistics.reset();
+  if (room.facts.unreadable) remember({});
+  else reader.open(document ?? 0, offset ?? 0);
+}
+
+/** Show why the folder cannot be read, and what an unfinished run has written. */
+function fail(reply) {
+  problem = reply.problem;
+  room.facts = null;
+  by("view").hidden = true;
+  by("splits").hidden = by("tokenizer-choice").hidden = true;
+  search.clear();
+  if (by("message").textContent !== problem) showError(problem);
+  const rows = (reply.written || []).map((split) => [split.name, split.documents, split.tokens, split.source_bytes, split.shards]);
+  by("written").hidden = !rows.length;
+  by("written").replaceChildren(
+    element("h2", {}, "Written so far"),
+    element("p", { class: "hint" }, "Up to the last checkpoint. This page updates itself and shows the documents when the run has finished."),
+    element("div", { class: "scroll" }, table("Written so far", ["split", "#documents", "#tokens", "#bytes of text", "#finished shards"], rows)));
+}
+
+/** Ask whether the folder is still the same: every few seconds, and when the page becomes visible. */
+async function poll() {
+  clearTimeout(timer);
+  const mine = ++polls;
+  if (!document.hidden) {
+    try {
+      const state = await request(query("state"));
+      if (mine !== polls) return;
+      if (state.problem) fail(state);
+      else if (problem !== null) await load(place());
+      else if (room.facts) changed(state.edition);
+    } catch (error) {
+      problem ??= "";
+      showError(error);
+    }
+  }
+  if (mine === polls) timer = setTimeout(poll, POLL_MILLISECONDS);
+}
+
+function drawChoices() {
+  const { facts } = room;
+  by("folder").replaceChildren(...artefacts.shards.map((name, i) => element("option", { value: i, selected: i === room.number }, name)));
+  by("folder-choice").hidden = artefacts.shards.length < 2;
+  const name = artefacts.shards[room.number];
+  by("title").textContent = artefacts.shards.length < 2 && name !== "shards" ? `Shards: ${name}` : "Shards";
+  by("splits").hidden = facts.splits.length < 2;
+  by("splits").replaceChildren(element("legend", { class: "quiet" }, "Split"), ...facts.splits.map(({ name }) =>
+    element("label", {}, element("input", { type: "radio", name: "split", value: name, checked: name === room.split, onchange: () => {
+      room.split = name;
+      showSplit();
+    } }), name)));
+  by("tokenizer-choice").hidden = room.tokenizer === null;
+  by("tokenizer").replaceChildren(...artefacts.tokenizers.map((name, i) => element("option", { value: i, selected: i === room.tokenizer }, name)));
+}
+
+function drawFigures() {
+  const split = room.facts.splits.find(({ name }) => name === room.split);
+  const figures = split ? [
+    ["Documents", split.documents === null ? "not recorded" : grouped(split.documents)],
+    ["Tokens", grouped(split.tokens)],
+    ["Bytes of text", split.source_bytes === null ? "not recorded" : size(split.source_bytes)],
+    ["Bytes per token", split.source_bytes === null || !split.tokens ? "–" : (split.source_bytes / split.tokens).toFixed(3)],
+    ["Shards", `${grouped(split.shards)} (${size(split.bytes)})`],
+    ["Vocabulary", room.facts.vocab_size === null ? "not recorded" : grouped(room.facts.vocab_size)],
+  ] : [];
+  by("figures").replaceChildren(...figures.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+}
+
+function drawFacts() {
+  const { facts } = room;
+  const end = facts.end_of_text;
+  const names = [
+    ["Path", facts.path],
+    ["Layout", facts.foreign ? `${facts.layout}, written by another program` : facts.layout],
+    ["Type of ids", facts.dtype],
+    ["Tokenizer", facts.foreign ? `not stored in the files${artefacts.tokenizers.length ? "" : ". To see text, pass its tokenizer too: gristmill view FOLDER tokenizer.json"}` : `tokenizer.json, fingerprint ${facts.fingerprint.slice(0, 16)}…`],
+    ["End of text", end ? `${end.token} = ${end.id}, ${end.position} each document` : facts.foreign ? "not recorded" : "none"],
+    !facts.foreign && ["Inputs", facts.inputs ? `${grouped(facts.inputs)} ${facts.inputs === 1 ? "file" : "files"}, ${size(facts.input_bytes)}${facts.skipped ? `, ${grouped(facts.skipped)} skipped` : ""}` : "an iterable of documents, which has no file names"],
+    facts.num_nulls && ["Records without text", grouped(facts.num_nulls)],
+  ].filter(Boolean);
+  const splits = facts.splits.map((split) => [split.name, split.documents ?? "–", split.tokens, split.source_bytes ?? "–", split.source_bytes && split.tokens ? (split.source_bytes / split.tokens).toFixed(3) : "–", split.shards, size(split.bytes)]);
+  const options = Object.entries(facts.options);
+  by("facts").replaceChildren(
+    element("dl", { class: "names" }, names.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])),
+    element("h3", {}, "Splits"),
+    scrolled("Splits", table("Splits", ["split", "#documents", "#tokens", "#bytes of text", "#bytes per token", "#shards", "#size"], splits)),
+    facts.inputs ? list("Sources", "inputs", {}, ["file", "format", "#size", "skipped because"], (row) => [row.path, row.format + (row.compression && `, ${row.compression}`), size(row.bytes), row.skipped ?? ""]) : "",
+    ...facts.splits.map((split) => list(`Shards of ${split.name}`, "files", { split: split.name }, ["file", "#tokens", "#documents", "#size", "checksum (xxh64)"], (row) => [row.file, row.tokens, row.documents ?? "–", size(row.bytes), row.checksum ?? "–"])),
+    options.length ? element("details", { class: "data" }, element("summary", {}, "Options"), scrolled("Options", table("Options", ["option", "value"], options))) : "",
+    facts.command ? element("div", {}, element("h3", {}, "Command that makes the same shards"), element("pre", {}, facts.command)) : "");
+}
+
+/** Return a list of the server that is unfolded on demand, 50 rows at a time. */
+function list(title, name, parameters, heads, cells) {
+  const place = element("div", {});
+  const show = async (begin) => {
+    try {
+      const { rows, total } = await request(query(name, { ...parameters, begin }));
+      place.replaceChildren(scrolled(title, table(title, heads, rows.map(cells))), total > rows.length ? element("div", { class: "row" },
+        element("button", { type: "button", disabled: begin === 0, onclick: () => show(begin - 50) }, "Previous 50"),
+        element("span", { class: "hint" }, `${grouped(begin + 1)} to ${grouped(begin + rows.length)} of ${grouped(total)}`),
+        element("button", { type: "button", disabled: begin + rows.length >= total, onclick: () => show(begin + 50) }, "Next 50")) : "");
+    } catch (error) {
+      place.replaceChildren(element("p", {}, error.message));
+    }
+  };
+  return element("details", { class: "data", ontoggle: (event) => event.target.open && !place.firstChild && show(0) }, element("summary", {}, title), place);
+}
+
+function scrolled(label, content) {
+  return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, content);
+}
+
+/** Return 1,234,567 bytes as "1.23 MB". */
+function size(bytes) {
+  for (const [unit, name] of [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]]) if (bytes >= unit) return `${(bytes / unit).toPrecision(3)} ${name}`;
+  return `${bytes} B`;
+}
+
+by("folder").addEventListener("change", () => {
+  room.number = Number(by("folder").value);
+  room.facts = null;
+  room.split = "";
+  load();
+});
+by("tokenizer").addEventListener("change", () => {
+  room.tokenizer = Number(by("tokenizer").value);
+  showSplit();
+});
+addEventListener("hashchange", () => {
+  const wanted = place();
+  if (wanted.folder === null) return; // a link inside the page
+  room.number = Math.min(wanted.folder, artefacts.shards.length - 1);
+  load(wanted);
+});
+
+const wanted = place();
+room.number = Math.min(wanted.folder ?? 0, artefacts.shards.length - 1);
+await load(wanted);
+timer = setTimeout(poll, POLL_MILLISECONDS);
+document.addEventListener("visibilitychange", poll);

@@ -151,6 +151,8 @@ class VAEConfig(DocumentModelConfig):
     """Values of options in runs saved before the option existed."""
     HAS_PERPLEXITY: ClassVar[bool] = False
     """False: the loss is a bound, not the cross-entropy of the tokens."""
+    HAS_LATENTS: ClassVar[bool] = True
+    """True: texts are decoded from latents."""
 
     def check(self) -> None:
         """Raise `OptionError` for options that do not fit together."""

@@ -1,0 +1,366 @@
+"""Tokenizer pages: the figures of a tokenizer on texts, its training and its tokens, as a `Document`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill.analysis.growth import compression_curve, strangest_tokens
+from gristmill.analysis.scripts import ScriptUsage, script_usage, vocabulary_scripts
+from gristmill.analysis.texts import Text
+from gristmill.analysis.token_text import shortened, show_token
+from gristmill.analysis.usage import Usage, sum_of, usage_of_ids, zipf_curve
+from gristmill.analysis.vocabulary import TokenClasses, length_histogram, token_classes, token_lengths
+from gristmill.encode.special_rules import NONE, Specials
+from gristmill.encode.tokenizer import Tokenizer
+from gristmill.profile import Profile, Stage
+from gristmill.report import figures
+from gristmill.report.document import (
+    Column,
+    Document,
+    Plots,
+    Section,
+    Settings,
+    ShownToken,
+    Table,
+    TokenGroup,
+    Tokens,
+    cells,
+    full_rows,
+)
+from gristmill.report.drawing import Plot
+from gristmill.report.summary import Figure
+from gristmill.report.token_plots import (
+    Line,
+    bar_plot,
+    compression_plot,
+    length_plot,
+    memory_plot,
+    winners_plot,
+    zipf_plot,
+)
+
+NUM_TOKENS_SHOWN = 16
+TOKEN_LENGTH = 28  # characters of a token that is shown
+MAX_SCRIPTS = 16  # in the table
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A tokenizer with its figures on texts."""
+
+    name: str
+    tokenizer: Tokenizer
+    texts: Sequence[Text]
+    usages: Sequence[Usage]  # one for each text
+    scripts: Sequence[Sequence[ScriptUsage]]  # of each text
+    classes: TokenClasses
+
+    @property
+    def total(self) -> Usage:
+        """The figures on all texts together."""
+        return sum_of(self.usages)
+
+    @property
+    def partial_share(self) -> float | None:
+        """Share of the tokens of all texts that begin or end inside a character."""
+        total = self.total
+        return float(total.counts[self.classes.partial_utf8].sum()) / total.num_tokens if total.num_tokens else None
+
+
+def measure_texts(
+    name: str, tokenizer: Tokenizer, texts: Sequence[Text], *, allowed_special: Specials = NONE
+) -> Measured:
+    """Return the figures of a tokenizer on each text."""
+    usages, scripts = [], []
+    for text in texts:
+        ids = tokenizer.encode_array(text.data, allowed_special=allowed_special)
+        usages.append(usage_of_ids(tokenizer, ids, text.data))
+        scripts.append(script_usage(tokenizer, ids, text.data))
+    return Measured(name, tokenizer, texts, usages, scripts, token_classes(tokenizer))
+
+
+def tokenizer_document(measured: Measured) -> Document:
+    """Return the page about one tokenizer."""
+    tokenizer, total = measured.tokenizer, measured.total
+    what = texts_in_words(measured.texts)
+    ratio = total.bytes_per_token
+    result = f"{tokenizer.vocab_size:,} tokens. " + (
+        f"{ratio:.2f} bytes per token on {what}." if ratio is not None else f"There is no text to measure: {what}."
+    )
+    sections: list[Section] = [
+        Plots("Vocabulary and text", _plots(measured, what)),
+        texts_table([measured], "By text") if len(measured.texts) > 1 else Table("By text", [], []),
+        _scripts_table(measured),
+    ]
+    if tokenizer.profile is not None:
+        sections += training_sections(tokenizer.profile)
+    sections += [Tokens("Tokens", _token_groups(measured)), Settings("Tokenizer", _settings(measured))]
+    return Document(
+        kicker="Tokenizer",
+        title=measured.name,
+        result=result,
+        figures=_figures(measured),
+        sections=sections,
+        footer=f"the tokenizer and {what}.",
+    )
+
+
+def texts_in_words(texts: Sequence[Text]) -> str:
+    """Return what the figures were measured on: the name and the size of the text, or the number of texts."""
+    size = figures.size(sum(len(text.data) for text in texts))
+    if len(texts) == 1:
+        return f"{texts[0].description} ({size})"
+    names = ", ".join(shortened(text.name, 40) for text in texts[:8])
+    return f"{len(texts)} texts ({names}{', …' * (len(texts) > 8)}; {size} in all)"
+
+
+def optional(value: float | None, form: str) -> str:
+    """Return a number that may be missing."""
+    return "–" if value is None else format(value, form)
+
+
+def _figures(measured: Measured) -> list[Figure]:
+    tokenizer, total, classes = measured.tokenizer, measured.total, measured.classes
+    unused = figures.percent(len(total.unused) / len(classes.ordinary))
+    share = measured.partial_share
+    return [
+        Figure("vocabulary", f"{tokenizer.vocab_size:,}", f"{len(tokenizer.merges):,} merges"),
+        Figure("bytes per token", optional(total.bytes_per_token, ".3f"), "more is better"),
+        Figure("fertility", optional(total.fertility, ".3f"), "tokens per word; fewer is better"),
+        Figure("Rényi efficiency", optional(total.renyi_efficiency, ".3f"), "evenness of use, from 0 to 1"),
+        Figure("unused tokens", f"{len(total.unused):,}", f"{unused} of the vocabulary"),
+        Figure("partial UTF-8", f"{len(classes.partial_utf8):,}", _share_in_words(share)),
+        Figure("whitespace tokens", f"{len(classes.whitespace):,}", "only white space"),
+        Figure("special tokens", f"{len(classes.specials):,}", "not learned from text"),
+    ]
+
+
+def _share_in_words(share: float | None) -> str:
+    return "tokens of the vocabulary" if share is None else f"{figures.percent(share)} of the tokens of the text"
+
+
+def _plots(measured: Measured, what: str) -> list[Plot]:
+    tokenizer, total = measured.tokenizer, measured.total
+    curve = compression_curve(tokenizer, total.counts, total.num_bytes)
+    ranks, counts = zipf_curve(total.counts)
+    of_vocabulary = list(vocabulary_scripts(tokenizer).items())
+    num_ordinary = len(measured.classes.ordinary)
+    shown = _with_rest(of_vocabulary, 8)
+    found = (
+        None if curve is None else compression_plot([Line("", *curve)], what),
+        zipf_plot([Line("", ranks, counts)], "the text"),
+        length_plot([("", length_histogram(tokenizer))]),
+        bar_plot(
+            "vocabulary_scripts",
+            "Vocabulary by script",
+            "A token belongs to the script of its first letter. Common: digits, punctuation and symbols.",
+            [(name, number, f"{number:,} · {figures.percent(number / num_ordinary)}") for name, number in shown],
+            "tokens",
+        ),
+        bar_plot(
+            "texts",
+            "Bytes per token by text",
+            "A longer bar means fewer tokens for the same text.",
+            [
+                (text.name, usage.bytes_per_token or 0, optional(usage.bytes_per_token, ".2f"))
+                for text, usage in zip(measured.texts, measured.usages, strict=True)
+            ],
+            "bytes per token",
+        )
+        if 1 < len(measured.texts) <= 16
+        else None,
+    )
+    return full_rows(found)
+
+
+def _with_rest(rows: list[tuple[str, int]], most: int) -> list[tuple[str, int]]:
+    """Return at most `most` rows; the last one then adds up the rest."""
+    if len(rows) <= most:
+        return rows
+    rest = sum(number for _, number in rows[most - 1 :])
+    return [*rows[: most - 1], (f"{len(rows) - most + 1} more", rest)]
+
+
+def texts_table(measured: Sequence[Measured], title: str) -> Table:
+    """Return the figures of one tokenizer on each text."""
+    names = ["text", "size", "tokens", "bytes/token", "tokens/word", "tokens/character", "Rényi", "unused"]
+    rows = []
+    for each in measured:
+        for text, usage in zip(each.texts, each.usages, strict=True):
+            per_character = usage.num_tokens / usage.num_characters if usage.num_characters else None
+            rows.append(
+                cells(
+                    [
+                        text.name,
+                        figures.size(usage.num_bytes),
+                        f"{usage.num_tokens:,}",
+                        optional(usage.bytes_per_token, ".3f"),
+                        optional(usage.fertility, ".3f"),
+                        optional(per_character, ".3f"),
+                        optional(usage.renyi_efficiency, ".3f"),
+                        f"{len(usage.unused):,}",
+                    ]
+                )
+            )
+    note = "A word is a span without white space, so tokens per word mean little for text without spaces between words."
+    return Table(title, [Column(name) for name in names], rows, note)
+
+
+def _scripts_table(measured: Measured) -> Table:
+    names = ["script", "characters", "of all", "bytes/token", "tokens/character", "partial UTF-8"]
+    usages = sum_of_scripts(measured.scripts)
+    num_characters = sum(usage.num_characters for usage in usages)
+    rows = [
+        cells(
+            [
+                usage.script,
+                f"{usage.num_characters:,}",
+                figures.percent(usage.num_characters / num_characters),
+                f"{usage.bytes_per_token:.3f}",
+                f"{usage.tokens_per_character:.3f}",
+                figures.percent(usage.num_partial / usage.num_tokens),
+            ]
+        )
+        for usage in usages[:MAX_SCRIPTS]
+    ]
+    note = (
+        "Scripts are those of Unicode. Common has spaces, digits, punctuation and symbols. A token that spans two "
+        "scripts counts for each by its share of bytes. Partial UTF-8: tokens that begin or end inside a character."
+    )
+    if len(usages) > MAX_SCRIPTS:
+        note = f"The {MAX_SCRIPTS} most frequent of {len(usages)} scripts. {note}"
+    return Table("By script", [Column(name) for name in names], rows, note)
+
+
+def sum_of_scripts(scripts: Sequence[Sequence[ScriptUsage]]) -> list[ScriptUsage]:
+    """Return the scripts of several texts together, the one with the most characters first."""
+    by_name: dict[str, list[ScriptUsage]] = {}
+    for usage in (usage for each in scripts for usage in each):
+        by_name.setdefault(usage.script, []).append(usage)
+    sums = [
+        ScriptUsage(
+            script=name,
+            num_characters=sum(usage.num_characters for usage in usages),
+            num_bytes=sum(usage.num_bytes for usage in usages),
+            num_tokens=sum(usage.num_tokens for usage in usages),
+            num_partial=sum(usage.num_partial for usage in usages),
+        )
+        for name, usages in by_name.items()
+    ]
+    return sorted(sums, key=lambda usage: (-usage.num_characters, usage.script))
+
+
+def training_sections(profile: Profile) -> list[Section]:
+    """Return the plots and the table about the training of a tokenizer: stage times, memory, winning pairs."""
+    total = sum(stage.seconds for stage in profile.stages)
+    bars = [(stage.stage, stage.seconds, figures.duration(stage.seconds)) for stage in profile.stages]
+    plots = (
+        winners_plot(profile.merge_counts),
+        bar_plot(
+            "stages", "Time by stage", f"Wall-clock time; {figures.duration(profile.seconds)} in all.", bars, "seconds"
+        ),
+        memory_plot(profile.memory),
+    )
+    rows = [
+        cells(
+            [stage.stage, figures.duration(stage.seconds), figures.percent(stage.seconds / total if total else 0), work]
+        )
+        for stage, work in ((stage, _work_in_words(stage)) for stage in profile.stages)
+    ]
+    peak = profile.peak_memory_bytes
+    threads = f"{profile.num_threads} thread{'s' * (profile.num_threads != 1)}"
+    note = f"{threads}." + (f" Peak memory of the process: {figures.size(peak)}." if peak is not None else "")
+    columns = [Column("stage"), Column("time"), Column("of all"), Column("work", is_text=True)]
+    return [
+        Plots("Training", full_rows(plots)),
+        Table("Stages of the training", columns, rows, note),
+    ]
+
+
+def _work_in_words(stage: Stage) -> str:
+    seconds = max(stage.seconds, 1e-9)
+    parts = []
+    if stage.num_bytes is not None:
+        parts.append(f"{figures.size(stage.num_bytes)} at {figures.size(stage.num_bytes / seconds)}/s")
+    if stage.num_pieces is not None:
+        parts.append(f"{figures.short(stage.num_pieces)} pieces")
+    if stage.num_words is not None:
+        parts.append(f"{figures.short(stage.num_words)} words")
+    if stage.num_merges is not None:
+        parts.append(f"{stage.num_merges:,} merges at {figures.short(stage.num_merges / seconds)}/s")
+    return ", ".join(parts)
+
+
+def _token_groups(measured: Measured) -> list[TokenGroup]:
+    tokenizer, total, classes = measured.tokenizer, measured.total, measured.classes
+    counts, lengths = total.counts, token_lengths(tokenizer)
+    learned = classes.longest[lengths[classes.longest] > 1]
+    top = np.argsort(-counts, kind="stable")[:NUM_TOKENS_SHOWN]
+    strange, applied, expected = strangest_tokens(tokenizer, counts, NUM_TOKENS_SHOWN)
+    partial = classes.partial_utf8[lengths[classes.partial_utf8] > 1]
+    unused = total.unused[lengths[total.unused] > 1]
+    groups = [
+        ("Most frequent", f"{total.num_used:,} tokens occur.", top[counts[top] > 0], [f"{n:,}" for n in counts[top]]),
+        (
+            "Strangest",
+            "Rare here, although tokens learned just before and after are frequent: count, and the count they suggest.",
+            strange,
+            [f"{n:,} of {m:,}" for n, m in zip(applied.tolist(), expected.tolist(), strict=True)],
+        ),
+        ("Longest", "Length in bytes.", learned, [f"{n:,}" for n in lengths[learned]]),
+        ("Never used", f"{len(total.unused):,} tokens, first those with the lowest ids. Number: the id.", unused, None),
+        (
+            "Partial UTF-8",
+            f"{len(classes.partial_utf8):,} tokens begin or end inside a character, {len(partial):,} of them with "
+            f"several bytes. Number: the id.",
+            partial,
+            None,
+        ),
+        ("Whitespace", f"{len(classes.whitespace):,} tokens. Number: the id.", classes.whitespace, None),
+        (
+            "Special",
+            f"{len(classes.specials):,} special tokens. Number: the id.",
+            np.array(list(classes.specials.values()), np.int64),
+            None,
+        ),
+    ]
+    return [
+        TokenGroup(title, note, shown_tokens(tokenizer, ids, notes)) for title, note, ids, notes in groups if len(ids)
+    ]
+
+
+def shown_tokens(
+    tokenizer: Tokenizer, ids: NDArray[np.int64], notes: Sequence[str] | None = None, *, most: int = NUM_TOKENS_SHOWN
+) -> list[ShownToken]:
+    """Return the first tokens as readable text, each with its note or its id."""
+    vocab = tokenizer.vocab
+    return [
+        ShownToken(shortened(show_token(vocab.get(id, b"")), TOKEN_LENGTH), str(id) if notes is None else notes[i])
+        for i, id in enumerate(ids[:most].tolist())
+    ]
+
+
+def _settings(measured: Measured) -> list[tuple[str, str]]:
+    tokenizer = measured.tokenizer
+    specials = [f"{show_token(special.encode())} = {id}" for special, id in tokenizer.special_tokens.items()]
+    rest = f", … ({len(specials):,} in all)" if len(specials) > 8 else ""
+    return [
+        ("pattern", tokenizer.pattern),
+        ("special tokens", (", ".join(specials[:8]) + rest) or "none"),
+        ("merges", f"{len(tokenizer.merges):,}"),
+        ("fingerprint", tokenizer.fingerprint),
+        *[
+            (f"text {text.name}" if len(measured.texts) > 1 else "text", _text_in_words(text))
+            for text in measured.texts
+        ],
+    ]
+
+
+def _text_in_words(text: Text) -> str:
+    beginning = f"the first {figures.size(len(text.data))} of " if text.is_cut else ""
+    end = "" if text.is_cut else f", {figures.size(len(text.data))}"
+    return f"{beginning}{text.path or text.name}{end}"

@@ -1,0 +1,114 @@
+// Charts without a library: bars, a line on logarithmic axes, and the table with the same numbers for every chart.
+import { element, grouped } from "./page.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** Return a bar chart. bars: [{value, title}] (title: shown on hover); labels: texts along the axis, evenly spaced;
+ * summary: what the chart shows, in words, for screen readers. */
+export function barChart({ bars, labels, title, summary }) {
+  const most = Math.max(1, ...bars.map((bar) => bar.value));
+  const readout = element("p", { class: "chart-readout", "aria-hidden": "true" });
+  const columns = bars.map((bar) => {
+    const column = element("span", { onpointerenter: () => { readout.textContent = bar.title; } });
+    column.style.height = bar.value ? `max(2px, ${(100 * bar.value) / most}%)` : "0";
+    return column;
+  });
+  return element("div", {},
+    title && element("p", { class: "chart-title" }, title),
+    element("div", { class: "bars", role: "img", "aria-label": summary, onpointerleave: () => { readout.textContent = ""; } }, columns),
+    element("div", { class: "bar-labels", "aria-hidden": "true" }, labels.map((label) => element("span", {}, label))),
+    readout);
+}
+
+/** Return a line chart with two logarithmic axes, redrawn when its width changes. points: [[x, y]], all > 0;
+ * describe(point): text of the point under the pointer. */
+export function logChart({ points, title, summary, describe }) {
+  const drawing = document.createElementNS(SVG, "svg");
+  drawing.setAttribute("role", "img");
+  drawing.setAttribute("aria-label", summary);
+  const readout = element("p", { class: "chart-readout", "aria-hidden": "true" });
+  const box = element("div", { class: "log-chart" }, title && element("p", { class: "chart-title" }, title), drawing, readout);
+  const [left, right, top, bottom, height] = [52, 10, 8, 24, 240];
+  const xs = decades(points.map((point) => point[0]));
+  const ys = decades(points.map((point) => point[1]));
+  let width = 0;
+  const x = (value) => left + ((Math.log10(value) - xs[0]) / (xs[1] - xs[0])) * (width - left - right);
+  const y = (value) => height - bottom - ((Math.log10(value) - ys[0]) / (ys[1] - ys[0])) * (height - top - bottom);
+  const dot = svg("circle", { class: "dot", r: 4, visibility: "hidden" });
+
+  function draw() {
+    width = Math.max(box.clientWidth, 200);
+    const parts = [];
+    for (let power = xs[0]; power <= xs[1]; power++) {
+      const place = x(10 ** power);
+      parts.push(svg("line", { class: "grid", x1: place, x2: place, y1: top, y2: height - bottom }));
+      parts.push(svg("text", { x: Math.min(place, width - right), y: height - 6, "text-anchor": power === xs[1] ? "end" : "middle" }, short(10 ** power)));
+    }
+    for (let power = ys[0]; power <= ys[1]; power++) {
+      const place = y(10 ** power);
+      parts.push(svg("line", { class: "grid", x1: left, x2: width - right, y1: place, y2: place }));
+      parts.push(svg("text", { x: left - 6, y: place + 4, "text-anchor": "end" }, short(10 ** power)));
+    }
+    parts.push(svg("line", { class: "axis", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom }));
+    parts.push(svg("polyline", { class: "line", points: points.map((point) => `${x(point[0]).toFixed(1)},${y(point[1]).toFixed(1)}`).join(" ") }));
+    drawing.replaceChildren(...parts, dot);
+  }
+  drawing.addEventListener("pointermove", (event) => {
+    const place = event.clientX - drawing.getBoundingClientRect().left;
+    const near = points.reduce((best, point) => (Math.abs(x(point[0]) - place) < Math.abs(x(best[0]) - place) ? point : best));
+    for (const [name, value] of [["cx", x(near[0])], ["cy", y(near[1])], ["visibility", "visible"]]) dot.setAttribute(name, value);
+    readout.textContent = describe(near);
+  });
+  drawing.addEventListener("pointerleave", () => {
+    dot.setAttribute("visibility", "hidden");
+    readout.textContent = "";
+  });
+  new ResizeObserver(() => { if (box.clientWidth !== width) draw(); }).observe(box);
+  draw();
+  return box;
+}
+
+/** Return a bar for a cell of a table: `share` of the width, from 0 to 1. */
+export function meter(share) {
+  const bar = element("span", { class: "meter", "aria-hidden": "true" });
+  bar.style.width = `${Math.round(1000 * Math.min(share, 1)) / 10}%`;
+  return bar;
+}
+
+/** Return a table. heads: texts, with "#" before those of numbers; rows: arrays of texts, numbers or elements. */
+export function table(caption, heads, rows) {
+  const isNumber = heads.map((head) => head.startsWith("#"));
+  const cell = (tag, content, i, more = {}) => element(tag, { class: isNumber[i] ? "number" : null, ...more },
+    typeof content === "number" ? grouped(content) : content);
+  return element("table", {},
+    element("caption", { class: "quiet" }, caption),
+    element("thead", {}, element("tr", {}, heads.map((head, i) => cell("th", head.replace("#", ""), i, { scope: "col" })))),
+    element("tbody", {}, rows.map((row) => element("tr", {}, row.map((content, i) => cell("td", content, i))))));
+}
+
+/** Return the numbers of a chart as a table that can be unfolded. */
+export function dataTable(caption, heads, rows) {
+  return element("details", { class: "data" },
+    element("summary", {}, "Show the numbers"),
+    element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, table(caption, heads, rows)));
+}
+
+/** Return 12,000,000 as "12M". */
+export function short(number) {
+  for (const [size, letter] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
+    if (number >= size) return `${Number((number / size).toPrecision(3))}${letter}`;
+  }
+  return grouped(Number(number.toPrecision(3)));
+}
+
+function decades(values) {
+  const low = Math.floor(Math.log10(Math.min(...values)));
+  return [low, Math.max(low + 1, Math.ceil(Math.log10(Math.max(...values))))];
+}
+
+function svg(tag, attributes, text) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}

@@ -1,0 +1,115 @@
+// The charts of a run, titled and grouped as in the report.
+
+import { grouped } from "./page.js";
+import { PLACES } from "./series.js";
+
+/** Return a number with three digits: 65.5k, 17.1M. */
+export function short(number) {
+  for (const [suffix, scale] of [["T", 1e12], ["B", 1e9], ["M", 1e6], ["k", 1e3]]) {
+    if (Math.abs(number) >= 0.9995 * scale) return plain(number / scale) + suffix;
+  }
+  return plain(number);
+}
+
+/** Return a number with three significant digits. */
+export function plain(number) {
+  if (number === 0) return "0";
+  const size = Math.abs(number);
+  if (size >= 1e6 || size < 1e-4) return Number(number.toPrecision(3)).toExponential().replace("e+", "e");
+  return size >= 1000 ? grouped(Math.round(number)) : String(Number(number.toPrecision(3)));
+}
+
+/** Return a loss with three decimals. */
+export function loss(number) {
+  if (Math.abs(number) >= 1e6) return plain(number);
+  return Math.abs(number) >= 0.1 ? number.toFixed(3) : plain(number);
+}
+
+/** Return a duration in its two largest units: 1 min 52 s. */
+export function duration(seconds) {
+  if (seconds < 10) return `${Number(seconds.toPrecision(2))} s`;
+  const whole = Math.round(seconds);
+  if (whole < 60) return `${whole} s`;
+  for (const [name, size, part, partSize] of [["d", 86400, "h", 3600], ["h", 3600, "min", 60], ["min", 60, "s", 1]]) {
+    if (whole >= size) {
+      const rest = Math.floor((whole % size) / partSize);
+      return `${Math.floor(whole / size)} ${name}${rest ? ` ${rest} ${part}` : ""}`;
+    }
+  }
+  return "";
+}
+
+function bytes(number) {
+  for (const [unit, scale] of [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) {
+    if (number >= 0.9995 * scale) return `${plain(number / scale)} ${unit}`;
+  }
+  return `${plain(number)} B`;
+}
+
+const percent = (share) => `${Number((100 * share).toPrecision(3))} %`;
+
+const train = (column, words = "training") => ({ table: "train", column, words, noisy: true });
+const parts = (column) => [
+  train(column),
+  { table: "val", column, words: "validation", dots: true },
+  { table: "full", column, words: "full validation", diamonds: true, hue: 1 },
+];
+const monitored = (column, words) => ({ table: "posterior", column, words });
+
+// enough: a factor between the lowest and highest value from which the automatic vertical axis is logarithmic.
+const CHARTS = [
+  { id: "loss", group: "Loss", title: "Loss", unit: "nats per token", wide: true, enough: 3, lines: parts("loss"),
+    note: "Bold: running mean. Pale: every record. Diamonds: validation on the whole split." },
+  { id: "bits_per_byte", group: "Loss", title: "Bits per byte", unit: "validation", enough: 3, lines: parts("bits_per_byte").slice(1),
+    note: "Comparable between tokenizers." },
+  { id: "reconstruction", group: "Latents", title: "Reconstruction", unit: "nats per token", enough: 10, lines: parts("reconstruction"),
+    note: "The loss without the KL term." },
+  { id: "kl", group: "Latents", title: "KL to the prior", unit: "nats per sequence", enough: 10, lines: parts("kl"),
+    note: "Upper limit of the information in the latents." },
+  { id: "posterior_information", group: "Latents", title: "KL and mutual information", unit: "nats per sequence", zero: true,
+    note: "Of latents and sequences; measurable up to its limit.",
+    lines: [monitored("kl", "KL"), monitored("mutual_information", "mutual information"), monitored("mutual_information_limit", "limit")] },
+  { id: "posterior_units", group: "Latents", title: "Active units", unit: "dimensions", zero: true,
+    note: "Dimensions whose mean varies between sequences.",
+    lines: [monitored("active_units", "variance > 0.01"), monitored("active_units_strict", "variance > 0.2")] },
+  { id: "posterior_gaps", group: "Latents", title: "Reconstruction with wrong latents", unit: "extra nats per sequence", zero: true,
+    note: "Near 0, the latents are ignored.",
+    lines: [monitored("gap_prior", "from the prior"), monitored("gap_shuffled", "shuffled")] },
+  { id: "learning_rate", group: "Optimization", title: "Learning rate", zero: true, exact: true, format: plain, lines: [{ ...train("lr", "learning rate"), noisy: false }] },
+  { id: "gradient_norm", group: "Optimization", title: "Gradient norm", enough: 10, note: "Over all parameters, before clipping.",
+    lines: [train("grad_norm", "norm"), { ...train("grad_norm_max", "largest since the previous record"), noisy: false }] },
+  { id: "throughput", group: "Speed and memory", title: "Throughput", unit: "tokens per second", zero: true, format: short,
+    lines: [train("tokens_per_second", "tokens per second")] },
+  { id: "utilisation", group: "Speed and memory", title: "Model FLOPs utilisation", zero: true, format: percent,
+    lines: [train("mfu", "of the peak"), train("mfu_matmul", "of a matmul")] },
+  { id: "memory", group: "Speed and memory", title: "Memory", zero: true, format: bytes, lines: [{ ...train("memory_bytes", "memory"), noisy: false }] },
+  { id: "data_wait", group: "Speed and memory", title: "Waiting for data", unit: "of a step", zero: true, format: percent,
+    note: "Above 5 %, the data is too slow.", lines: [train("data_wait", "waiting")] },
+  { id: "padding", group: "Speed and memory", title: "Padding", unit: "of a batch", zero: true, format: percent, lines: [train("padding", "padding")] },
+];
+const KNOWN = new Set([...PLACES, "num_tokens", "full", "kl_weight", ...CHARTS.flatMap(({ lines }) => lines.map(({ column }) => column))]);
+export const GROUPS = ["Loss", "Statistics of the model", "Latents", "Optimization", "Speed and memory"];
+const MAX_STATISTICS = 50;
+
+/** Return the charts for which one of the runs has records. */
+export function chartsOf(runs) {
+  const has = (table, column) => runs.some((run) => run.tables[table] && run.tables[table].has(column));
+  const own = new Set();
+  for (const run of runs) {
+    for (const table of ["train", "val", "full"]) {
+      for (const name of (run.tables[table] || { columns: new Map() }).columns.keys()) if (!KNOWN.has(name)) own.add(name);
+    }
+  }
+  const statistics = [...own].sort().slice(0, MAX_STATISTICS).map((name) => ({
+    id: `statistic ${name}`, group: "Statistics of the model", title: name, lines: parts(name),
+    note: name.startsWith("loss on ") ? "One source of the mixture." : "",
+  }));
+  return [...CHARTS, ...statistics].filter(({ lines }) => lines.some(({ table, column }) => has(table, column)))
+    .map((chart) => ({ format: loss, enough: Infinity, note: "", unit: "", ...chart }));
+}
+
+export const AXES = {
+  step: { words: "Step", format: (x) => grouped(Math.round(x)), named: (x) => `step ${grouped(Math.round(x))}`, tick: (x) => (x >= 1e5 ? short(x) : grouped(x)) },
+  tokens: { words: "Tokens", format: short, named: (x) => `${short(x)} tokens`, tick: short },
+  seconds: { words: "Time", format: duration, named: duration, tick: duration },
+};

@@ -1,0 +1,100 @@
+"""gristmill report for tokenizers and shards, compare -o, and train-tokenizer --report."""
+
+import pytest
+
+import gristmill as gm
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, tokenizer_path, stories_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tok.json").write_bytes(tokenizer_path.read_bytes())
+    (tmp_path / "story.txt").write_bytes(stories_path.read_bytes()[:20_000])
+    return tmp_path
+
+
+def test_a_tokenizer_is_reported_on_named_texts(gristmill, here):
+    (here / "ja.txt").write_text("これは日本語です。", encoding="utf-8")
+    texts = ["--text", "en=story.txt", "--text", "日本語=ja.txt"]
+    code, out, err = gristmill("report", "tok.json", *texts, "-o", "p.html")
+    assert (code, err) == (0, "")
+    assert out == "  page  p.html\n  text  en, 日本語\n"
+    page = (here / "p.html").read_text(encoding="utf-8")
+    assert ">en<" in page and ">日本語<" in page
+
+
+def test_several_tokenizers_are_compared_and_shards_have_a_page(gristmill, here):
+    gm.Tokenizer.load("tok.json").truncated(400).save("small.json")
+    code, out, err = gristmill("report", "tok.json", "small.json", "--text", "story.txt")
+    assert (code, err) == (0, "")
+    assert "comparison.html" in out and (here / "comparison.html").is_file()
+    assert gristmill("encode", "story.txt", "-t", "tok.json", "-o", "shards")[0] == 0
+    assert gristmill("report", "shards") == (0, "  page  report.html\n", "")
+    code, out, err = gristmill("report", "shards")
+    assert (code, out) == (1, "") and "--overwrite" in err
+    code, _, err = gristmill("report", "shards", "tok.json")
+    assert code == 2 and "shards is a folder of shards, but tok.json is a tokenizer" in err
+    code, _, err = gristmill("report", "shards", "shards", "-o", "other.html")
+    assert code == 2 and "one folder of shards" in err
+    code, _, err = gristmill("report", "shards", "--text", "story.txt")
+    assert code == 2 and "--text applies to a tokenizer" in err
+
+
+def test_what_report_does_not_know_names_what_it_knows(gristmill, here):
+    (here / "folder").mkdir()
+    for name in ("story.txt", "folder"):
+        code, out, err = gristmill("report", name)
+        assert (code, out) == (1, "")
+        assert err.startswith(f"gristmill: error: {name} is nothing that report knows. Pass a run folder")
+        for known in ("metrics.jsonl", "manifest.json", "tokenizer.json", "nanoGPT"):
+            assert known in err
+
+
+def test_compare_writes_a_page_and_shows_all_measures(gristmill, here):
+    gm.Tokenizer.load("tok.json").truncated(400).save("small.json")
+    code, out, err = gristmill("compare", "tok.json", "small.json", "--text", "a=story.txt", "-o", "c.html")
+    assert (code, err) == (0, "")
+    head, row = out.splitlines()[1:3]
+    assert head.split()[-4:] == ["bytes/token", "tokens/word", "Rényi", "unused"]
+    data = (here / "story.txt").read_bytes()
+    tokenizer = gm.Tokenizer.load("tok.json")
+    ids = tokenizer.encode(data)
+    unused = tokenizer.vocab_size - len(tokenizer.special_tokens) - len(set(ids))
+    assert row.split()[-4:-2] == [f"{len(data) / len(ids):.3f}", f"{len(ids) / len(data.split()):.3f}"]
+    assert row.split()[-1] == str(unused)
+    assert "tok.json and small.json" in (here / "c.html").read_text(encoding="utf-8")
+    code, out, err = gristmill("compare", "tok.json", "small.json", "-o", "c.html")
+    assert (code, out) == (1, "") and "--overwrite" in err
+
+
+def test_names_that_are_not_on_this_machine_are_one_line(gristmill, here, monkeypatch):
+    from gristmill.analysis import named_tokenizers
+
+    monkeypatch.setattr(named_tokenizers, "_published", lambda name: None)
+    monkeypatch.setattr(named_tokenizers, "_from_hub_cache", lambda name, pattern: None)
+    code, out, err = gristmill("compare", "tok.json", "gpt2")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "gpt2: no such file or folder" in err and "--download to download it" in err
+
+
+def test_a_text_name_twice_is_wrong_usage(gristmill, here):
+    code, _, err = gristmill("compare", "tok.json", "tok.json", "--text", "a=story.txt", "--text", "a=tok.json")
+    assert code == 2 and "given twice" in err
+
+
+def test_training_writes_its_report_beside_the_tokenizer(gristmill, here):
+    options = ["--vocab-size", 300, "--progress", "none"]
+    code, out, err = gristmill("train-tokenizer", "story.txt", *options, "-o", "new.json", "--report")
+    assert (code, err) == (0, "")
+    assert "report  new.html" in out
+    page = (here / "new.html").read_text(encoding="utf-8")
+    for words in ("Time by stage", "Count of the winning pair", "Memory over time", "the training corpus"):
+        assert words in page
+    code, _, err = gristmill("train-tokenizer", "story.txt", *options, "-o", "newer.json", "--report", "new.html")
+    assert code == 1 and "new.html" in err and not (here / "newer.json").exists()
+    code, _, err = gristmill("train-tokenizer", "--report", "story.txt", *options, "-o", "newer.json")
+    assert code == 2 and "ends in .html" in err
+    assert gristmill("count-words", "story.txt", "-o", "w.gmw")[0] == 0
+    code, _, err = gristmill("train-tokenizer", "w.gmw", *options, "-o", "words.json", "--report", "w.html")
+    assert (code, err) == (0, "")
+    assert "the built-in sample corpus" in (here / "w.html").read_text(encoding="utf-8")

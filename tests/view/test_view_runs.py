@@ -1,0 +1,385 @@
+"""The server of the page of runs: following metrics.jsonl, its reduction to buckets, the stream of events."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fcntl
+import http.client
+import json
+import math
+import os
+import shutil
+import socket
+
+import numpy as np
+import pytest
+
+from gristmill.view.artefacts import Artefact
+from gristmill.view.metrics_tail import MetricsTail
+from gristmill.view.run_columns import MAX_BUCKETS, Columns
+from gristmill.view.runs import FollowedRun
+from recorded_runs import posterior_record, read_lines, write_json, write_lines, write_run
+from view.pages import TOKEN, serving
+
+
+def line(step, **fields):
+    return json.dumps({"kind": "train", "step": step, "loss": 1.0, **fields}) + "\n"
+
+
+def append(path, text):
+    with path.open("a", encoding="utf-8") as file:
+        file.write(text)
+
+
+def steps_of(tail):
+    return tail.tables["train"].table().steps.tolist()
+
+
+@pytest.fixture
+def metrics(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(line(1) + line(2))
+    return path
+
+
+@pytest.fixture
+def tail(metrics):
+    tail = MetricsTail(metrics.parent)
+    tail.poll()
+    assert steps_of(tail) == [1, 2]
+    return tail
+
+
+# Following a file
+
+
+def test_an_incomplete_line_waits_for_its_rest(tail, metrics):
+    append(metrics, line(3)[:20])
+    tail.poll()
+    assert steps_of(tail) == [1, 2]
+    append(metrics, line(3)[20:] + line(4))
+    tail.poll()
+    assert steps_of(tail) == [1, 2, 3, 4] and tail.num_damaged == 0
+
+
+def test_appended_records_keep_the_generation_and_a_resumed_run_starts_a_new_one(tail, metrics):
+    before = tail.generation
+    append(metrics, line(3))
+    tail.poll()
+    assert tail.generation == before
+    replacement = metrics.with_name("new")
+    replacement.write_text(line(1) + line(2, loss=9.0) + line(3) + line(4))  # longer than the old file
+    replacement.rename(metrics)
+    tail.poll()
+    assert tail.generation > before and steps_of(tail) == [1, 2, 3, 4]
+    assert tail.tables["train"].table()["loss"].tolist() == [1, 9, 1, 1]
+
+
+@pytest.mark.parametrize("content", [line(1), line(7) + line(8) + line(9) + line(10)], ids=["shorter", "longer"])
+def test_a_file_that_was_rewritten_in_place_is_read_again(tail, metrics, content):
+    before = tail.generation
+    metrics.write_text(content)  # the same inode
+    tail.poll()
+    assert tail.generation > before and steps_of(tail) == [json.loads(each)["step"] for each in content.splitlines()]
+
+
+def test_a_deleted_run_is_reported_and_comes_back(tail, metrics):
+    shutil.rmtree(metrics.parent)
+    tail.poll()
+    assert "no longer exists" in tail.problem and steps_of(tail) == []
+    metrics.parent.mkdir()
+    tail.poll()
+    assert "no records yet" in tail.problem
+    metrics.write_text(line(5))
+    tail.poll()
+    assert tail.problem == "" and steps_of(tail) == [5]
+
+
+def test_damaged_lines_are_counted_and_skipped_and_nan_is_not_damage(tail, metrics):
+    append(metrics, '{"kind": "train", "step": 3, "loss": NaN}\n{"kind": "tr\n[1]\n\n' + line(4))
+    append(metrics, '{"kind": "sample", "step": 4, "prompt": "", "text": "\\ud800 x"}\n')
+    append(metrics, '{"kind": "train", "step": 5, "loss": 1' + "0" * 400 + "}\n")
+    tail.poll()
+    assert steps_of(tail) == [1, 2, 3, 4, 5] and tail.num_damaged == 2
+    assert np.isfinite(tail.tables["train"].table()["loss"]).tolist() == [True, True, False, True, False]
+    assert tail.samples.since(0)[0].text == "\\ud800 x"
+
+
+def test_steps_that_go_back_are_sorted_as_in_the_report(tail, metrics):
+    before = tail.generation
+    append(metrics, line(2, loss=5.0) + line(1, loss=6.0))
+    tail.poll()
+    table = tail.tables["train"].table()
+    assert table.steps.tolist() == [1, 1, 2, 2] and table["loss"].tolist() == [1, 6, 1, 5]
+    assert tail.generation > before
+
+
+def test_a_folder_or_pipe_as_metrics_file_is_a_problem_and_never_blocks(tmp_path):
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    tail = MetricsTail(tmp_path)
+    tail.poll()
+    assert "not a regular file" in tail.problem
+
+
+def test_a_file_in_several_blocks_gives_the_same_records(tmp_path, monkeypatch):
+    write_run(tmp_path / "run", num_records=50)
+    whole = MetricsTail(tmp_path / "run")
+    whole.poll()
+    monkeypatch.setattr("gristmill.view.metrics_tail.BLOCK_BYTES", 100)
+    monkeypatch.setattr("gristmill.view.metrics_tail.POLL_BYTES", 1_000)
+    pieces = MetricsTail(tmp_path / "run")
+    num_polls = 1
+    while pieces.poll():
+        num_polls += 1
+    assert num_polls > 5
+    for name, table in whole.tables.items():
+        other = pieces.tables[name]
+        assert table.rows(0).keys() == other.rows(0).keys()
+        for column, values in table.rows(0).items():
+            np.testing.assert_array_equal(other.rows(0)[column], values)
+
+
+# Columns and buckets
+
+
+def decoded(parts, name):
+    return np.frombuffer(base64.b64decode(parts[name]), "<f4").astype(float)
+
+
+@pytest.mark.parametrize("num_records", [1, MAX_BUCKETS, MAX_BUCKETS + 1, 5_000])
+def test_buckets_have_the_mean_and_the_extremes_of_their_records(num_records):
+    values = np.random.default_rng(0).normal(size=num_records).astype(np.float32)
+    values[num_records // 3] = 1000.0
+    columns = Columns()
+    columns.extend([{"step": i + 1, "loss": float(value)} for i, value in enumerate(values)])
+    found = columns.buckets()
+    size = found["size"]
+    groups = [values[i : i + size] for i in range(0, num_records, size)]
+    assert len(groups) <= MAX_BUCKETS and (size == 1 or len(groups) > MAX_BUCKETS // 2)
+    parts = found["columns"]["loss"]
+    np.testing.assert_allclose(decoded(parts, "mean"), [group.mean() for group in groups], rtol=1e-5, atol=1e-6)
+    if size > 1:
+        assert decoded(parts, "min").tolist() == [group.min() for group in groups]
+        assert decoded(parts, "max").tolist() == [group.max() for group in groups]
+    last_steps = np.frombuffer(base64.b64decode(found["columns"]["step"]["mean"]), "<f8")
+    assert last_steps.tolist() == [min(num_records, (i + 1) * size) for i in range(len(groups))]
+
+
+def test_a_column_that_comes_later_or_is_never_a_number():
+    columns = Columns()
+    columns.extend([{"step": 1, "loss": 2.0, "mfu": None, "name": "x", "list": [1]}])
+    columns.extend([{"step": 2, "loss": "2.0", "mfu": 0.5, "gap": True, "\x07": 1.0}])
+    rows = columns.rows(0)
+    assert rows.keys() == {"step", "loss", "mfu", "gap"}
+    assert rows["loss"][0] == 2.0 and math.isnan(rows["loss"][1])
+    assert math.isnan(rows["mfu"][0]) and rows["mfu"][1] == 0.5
+
+
+def test_damaged_records_with_any_number_of_names_do_not_fill_memory():
+    columns = Columns()
+    columns.extend([{"step": 1, **{f"name {i}": 1.0 for i in range(1_000)}}])
+    assert len(columns.rows(0)) <= 80
+
+
+# Status
+
+
+def status_of(folder):
+    run = FollowedRun(0, Artefact("run", folder))
+    run.poll(look_at_state=True)
+    return run.status
+
+
+@contextlib.contextmanager
+def lock_of(folder, *, pid=None, host=None, is_held=True):
+    with (folder / ".lock").open("w") as file:
+        file.write(json.dumps({"pid": pid or os.getpid(), "host": host or socket.gethostname()}))
+        file.flush()
+        if is_held:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def test_the_state_of_a_run(tmp_path):
+    run = write_run(tmp_path / "run", num_records=20, max_steps=400)
+    assert status_of(run).state == "stopped"
+    with lock_of(run):
+        status = status_of(run)
+        assert status.state == "training" and (status.step, status.total) == (200, 400)
+        assert status.seconds_left == pytest.approx(200 * 0.1)  # 0.1 s per step
+    with lock_of(run, is_held=False):
+        assert status_of(run).state == "stopped"  # a killed process left its file, and its number is in use again
+    with lock_of(run, host="another-machine"):
+        assert status_of(run).state == "training"  # its last record is recent
+        os.utime(run / "metrics.jsonl", (1, 1))
+        assert status_of(run).state == "stopped"
+    write_json(run / "config.json", {"max_steps": 200})
+    assert status_of(run).state == "finished"
+    assert status_of(tmp_path / "nothing").state == "missing"
+
+
+def test_a_look_at_the_state_never_takes_the_lock(tmp_path, monkeypatch):
+    """A run that starts in the same moment would fail."""
+    run = write_run(tmp_path / "run", num_records=2)
+    with lock_of(run, is_held=False):
+        taken = []
+        monkeypatch.setattr(fcntl, "flock", lambda *arguments: taken.append(arguments))
+        assert status_of(run).state == "finished" and taken == []
+
+
+def test_a_run_that_stopped_itself_says_why(tmp_path):
+    run = write_run(tmp_path / "run", num_records=5, max_steps=400)
+    message = "The loss of step 50 is NaN or infinite. The run is stopped. Try a lower learning rate."
+    append(run / "metrics.jsonl", json.dumps({"kind": "event", "step": 50, "message": message}) + "\n")
+    assert "Stopped at step 50: The loss of step 50 is NaN or infinite." in status_of(run).problem
+
+
+def test_a_damaged_configuration_is_a_message(tmp_path):
+    run = write_run(tmp_path / "run", num_records=5)
+    (run / "config.json").write_text("{")
+    assert "config.json" in status_of(run).problem
+
+
+# Over HTTP
+
+
+class Stream:
+    """The events of the page, read one by one."""
+
+    def __init__(self, served, *, last_id="", since=""):
+        self._connection = http.client.HTTPConnection(served.origin.removeprefix("http://"), timeout=20)
+        headers = {"Last-Event-ID": last_id} if last_id else {}
+        self._connection.request("GET", f"/{TOKEN}/api/runs/events?since={since}", headers=headers)
+        self._reply = self._connection.getresponse()
+        assert self._reply.status == 200
+
+    def next(self):
+        fields = {}
+        while True:
+            text = self._reply.readline().decode().rstrip("\n")
+            if text == "" and "data" in fields:
+                return fields["event"], json.loads(fields["data"]), fields["id"]
+            name, _, value = text.partition(": ")
+            fields[name] = value
+
+    def close(self):
+        self._reply.close()
+        self._connection.close()
+
+
+@pytest.fixture
+def served(tmp_path):
+    for number, name in enumerate(("one", "two")):
+        write_run(tmp_path / "runs" / name, num_records=20, seed=number)
+    config = json.loads((tmp_path / "runs/two/config.json").read_text())
+    write_json(tmp_path / "runs/two/config.json", {**config, "num_layers": 8})
+    with serving(tmp_path / "runs") as server:
+        server.runs = tmp_path / "runs"
+        yield server
+
+
+def test_a_page_gets_a_snapshot_then_new_records_and_catches_up_after_a_reconnect(served):
+    stream = Stream(served)
+    snapshots = [stream.next() for _ in range(2)]
+    assert [(name, content["run"]) for name, content, _ in snapshots] == [("snapshot", 0), ("snapshot", 1)]
+    assert snapshots[1][1]["tables"]["train"]["count"] == 20 and snapshots[0][1]["samples"][0]["step"] == 66
+    append(served.runs / "two/metrics.jsonl", line(300, loss=7.5) + line(310, mfu=None))
+    name, content, last_id = stream.next()
+    assert (name, content["run"]) == ("append", 1)
+    assert content["tables"]["train"]["step"] == [300, 310] and content["tables"]["train"]["lr"] == [None, None]
+    stream.close()
+    append(served.runs / "two/metrics.jsonl", line(320))
+    for again in (Stream(served, last_id=last_id), Stream(served, since=last_id)):
+        name, content, _ = again.next()
+        assert name == "append" and content["tables"]["train"]["step"] == [320]
+        again.close()
+
+
+@pytest.mark.parametrize("last_id", ["nonsense", "a;1.2;3", "x" * 2_000, "0;99999999999999999999"])
+def test_a_foreign_id_gives_snapshots(served, last_id):
+    stream = Stream(served, last_id=last_id)
+    assert stream.next()[0] == "snapshot"
+    stream.close()
+
+
+def test_a_restarted_and_a_deleted_run_are_sent_as_snapshots(served):
+    stream = Stream(served)
+    stream.next(), stream.next()
+    replacement = served.runs / "one" / "new"
+    records = [record for record in read_lines(served.runs / "one/metrics.jsonl") if record["kind"] == "train"]
+    write_lines(replacement, records[:5])
+    replacement.rename(served.runs / "one/metrics.jsonl")
+    name, content, _ = stream.next()
+    assert name == "snapshot" and content["run"] == 0 and content["tables"]["train"]["count"] == 5
+    shutil.rmtree(served.runs / "two")
+    while content["run"] != 1 or content["status"]["state"] != "missing":
+        name, content, _ = stream.next()
+    assert "no longer exists" in content["status"]["problem"]
+    stream.close()
+
+
+def get(served, path):
+    connection = http.client.HTTPConnection(served.origin.removeprefix("http://"), timeout=20)
+    connection.request("GET", f"/{TOKEN}/api/runs/{path}")
+    reply = connection.getresponse()
+    found = reply.status, json.loads(reply.read())
+    connection.close()
+    return found
+
+
+def test_a_window_has_the_records_of_its_steps(served):
+    stream = Stream(served)  # the records are read while a page is open
+    stream.next()
+    status, content = get(served, "0/window?first=100&last=150")
+    assert status == 200 and content["tables"]["train"]["count"] == 6
+    assert get(served, "0/window?first=100&last=1")[1]["tables"]["train"]["count"] == 0
+    for query in ("first=nan&last=1", "first=1", "first=1&last=x"):
+        status, content = get(served, f"0/window?{query}")
+        assert status == 400 and "must be a step" in content["error"]
+    assert get(served, "7/window?first=1&last=2")[0] == 404
+    assert get(served, "..%2F0/window?first=1&last=2")[0] == 404
+    stream.close()
+
+
+def test_details_mark_the_options_that_differ(served):
+    status, content = get(served, "details?runs=0,1")
+    assert status == 200 and content["names"] == ["one", "two"]
+    rows = {row["name"]: row for row in content["options"]}
+    assert rows["num_layers"] == {"name": "num_layers", "values": ["4", "8"], "differs": True}
+    assert not rows["vocab_size"]["differs"]
+    assert any(cell["is_best"] for row in content["figures"] for cell in row["cells"])
+    assert get(served, "details?runs=1")[1]["names"] == ["two"]
+    assert get(served, "details?runs=9")[0] == 404
+
+
+def test_alarms_and_the_kl_per_dimension_are_in_the_snapshot(tmp_path):
+    run = write_run(tmp_path / "run", num_records=10)
+    records = [
+        posterior_record(step, alarms=[("raised", "collapse")] if step == 20 else []) for step in range(10, 60, 10)
+    ]
+    append(run / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    followed = FollowedRun(0, Artefact("run", run))
+    followed.poll(look_at_state=True)
+    _, content, position = followed.event_after(None)
+    posterior = content["posterior"]
+    assert posterior["latent_dim"] == 16 and len(posterior["cells"]) == 16 and len(posterior["edges"]) == 6
+    assert posterior["cells"][-1] == [0.5] * 5  # the dimension with the most KL is the last row
+    assert [(span["words"], span["first"], span["is_over"]) for span in posterior["spans"]] == [("collapse", 20, False)]
+    assert followed.event_after(position) is None
+    append(run / "metrics.jsonl", json.dumps(posterior_record(60, alarms=[("cleared", "collapse")])) + "\n")
+    followed.poll(look_at_state=False)
+    name, content, _ = followed.event_after(position)
+    assert name == "append" and content["posterior"]["spans"][0]["is_over"]
+    assert content["tables"]["posterior"]["step"] == [60] and "train" not in content["tables"]
+
+
+def test_a_page_that_was_away_for_long_gets_a_snapshot(tmp_path, monkeypatch):
+    monkeypatch.setattr("gristmill.view.runs.MAX_ROWS", 10)
+    run = write_run(tmp_path / "run", num_records=10)
+    followed = FollowedRun(0, Artefact("run", run))
+    followed.poll(look_at_state=True)
+    _, _, position = followed.event_after(None)
+    append(run / "metrics.jsonl", "".join(map(line, range(200, 220))))
+    followed.poll(look_at_state=False)
+    assert followed.event_after(position)[0] == "snapshot"

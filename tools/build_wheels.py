@@ -1,0 +1,106 @@
+"""Build the sdist and the wheels of a release into dist/, and test each wheel in an empty virtual environment.
+
+With Docker: cibuildwheel builds manylinux wheels for every Python in pyproject.toml, for x86-64 and aarch64 (the latter
+under qemu, unless this machine is one). Without Docker: wheels for this platform and every supported Python on PATH,
+built from the sdist and repaired by auditwheel. Their platform tag then depends on the C library of this machine.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DIST = ROOT / "dist"
+PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14", "python3.14t")
+
+
+def main() -> int:
+    """Build, repair, test, list."""
+    shutil.rmtree(DIST, ignore_errors=True)
+    _run([sys.executable, "-m", "build", "--sdist", "--outdir", DIST, ROOT])
+    (sdist,) = DIST.glob("*.tar.gz")
+    _check_sdist(sdist)
+    if _has_docker():
+        _run([sys.executable, "-m", "cibuildwheel", "--platform", "linux", "--output-dir", DIST, sdist])
+    else:
+        print("Docker is not running: building for this platform and the Pythons on PATH only.", flush=True)
+        for python in _pythons():
+            _build_here(python, sdist)
+    wheels = sorted(DIST.glob("*.whl"))
+    for wheel in wheels:
+        _check_wheel(wheel)
+    for path in [sdist, *wheels]:
+        print(f"{path.relative_to(ROOT)}  {path.stat().st_size / 1e6:.1f} MB")
+    return 0 if wheels else 1
+
+
+def _has_docker() -> bool:
+    if shutil.which("docker") is None:
+        return False
+    return subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
+
+
+def _pythons() -> list[str]:
+    """Return the supported interpreters that start, such as python3.12; this one if there are no others."""
+    found = []
+    for name in PYTHONS:
+        path = shutil.which(name)
+        if path is None:
+            continue
+        check = subprocess.run([path, "-c", "import venv, ensurepip"], capture_output=True, check=False)
+        if check.returncode == 0:  # a version manager may have a placeholder that does not start
+            found.append(path)
+    return found or [sys.executable]
+
+
+def _check_sdist(sdist: Path) -> None:
+    """Fail if the sdist lacks a tracked file of the package or of the core."""
+    tracked = _output(["git", "ls-files", "src", "cpp/src", "cpp/include", "bindings"]).splitlines()
+    needed = {*tracked, "LICENSE", "README.md", "CMakeLists.txt", "pyproject.toml"}
+    contained = {name.partition("/")[2] for name in _output(["tar", "-tzf", str(sdist)]).splitlines()}
+    if missing := sorted(needed - contained):
+        raise SystemExit(f"{sdist.name} lacks {', '.join(missing[:10])}. Check [tool.scikit-build] in pyproject.toml.")
+
+
+def _check_wheel(wheel: Path) -> None:
+    """Fail if the wheel lacks a tracked file of the package, such as a page or a type stub."""
+    tracked = _output(["git", "ls-files", "src"]).splitlines()
+    needed = {name.removeprefix("src/") for name in tracked}
+    if missing := sorted(needed - set(zipfile.ZipFile(wheel).namelist())):
+        raise SystemExit(f"{wheel.name} lacks {', '.join(missing[:10])}. Check [tool.scikit-build] in pyproject.toml.")
+
+
+def _build_here(python: str, sdist: Path) -> None:
+    """Build a wheel from the sdist in a new virtual environment of `python`, repair it, and test it in another one."""
+    with tempfile.TemporaryDirectory() as folder:
+        raw, repaired = Path(folder, "raw"), Path(folder, "repaired")
+        builder = _environment(python, Path(folder, "builder"))
+        _run([builder, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", raw, sdist])
+        (wheel,) = raw.glob("*.whl")
+        _run([sys.executable, "-m", "auditwheel", "repair", "--strip", "--wheel-dir", repaired, wheel])
+        (wheel,) = repaired.glob("*.whl")
+        tester = _environment(python, Path(folder, "tester"))
+        _run([tester, "-m", "pip", "install", "--quiet", wheel])
+        _run([tester, ROOT / "tools" / "smoke_test.py"], cwd=Path(folder))
+        shutil.copy(wheel, DIST / wheel.name)
+
+
+def _environment(python: str, folder: Path) -> Path:
+    _run([python, "-m", "venv", folder])
+    return folder / "bin" / "python"
+
+
+def _run(command: Sequence[object], cwd: Path = ROOT) -> None:
+    subprocess.run(list(map(str, command)), check=True, cwd=cwd)
+
+
+def _output(command: Sequence[str], cwd: Path = ROOT) -> str:
+    return subprocess.run(command, check=True, cwd=cwd, capture_output=True, text=True).stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())
