@@ -9,7 +9,7 @@ from gristmill.encode.tokenizer import Tokenizer
 
 __all__ = ["strangest_tokens"]
 
-_START = 256  # stands before the first byte of every token
+_START = 256  # the value before the first byte of every token
 
 
 def strangest_tokens(tokenizer: Tokenizer) -> NDArray[np.int64]:

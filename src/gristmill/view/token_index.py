@@ -12,10 +12,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill import Tokenizer, pretokenize
 from gristmill.analysis.strangeness import strangest_tokens
 from gristmill.analysis.usage import count_characters
 from gristmill.analysis.vocabulary import TokenClasses, token_classes, token_lengths
+from gristmill.encode.tokenizer import Tokenizer
+from gristmill.pretokenize.cutting import pretokenize
 from gristmill.sample_corpus import stories
 from gristmill.view.replies import Refusal
 
@@ -96,8 +97,8 @@ class TokenIndex:
 
         counts: How often each id is used, for the classes used and unused.
         """
+        used = counts() if of_class in ("used", "unused") else None
         with self._lock:  # two requests must not both compute a class of a large vocabulary
-            used = counts() if of_class in ("used", "unused") else None
             ids = self._in_class(of_class, used)
             if query:
                 matches = np.zeros(self.tokenizer.vocab_size, bool)
@@ -108,19 +109,22 @@ class TokenIndex:
     def _in_class(self, of_class: Class, used: Ids | None) -> Ids:
         if used is not None:
             if of_class == "unused":
-                ordinary = self._classes.ordinary
-                return ordinary[used[ordinary] == 0]
-            return np.argsort(-used, kind="stable")[: np.count_nonzero(used)]
-        found = {
-            "all": lambda: self._ids,
-            "longest": lambda: self._classes.longest,
-            "strangest": lambda: self._strangest,
-            "whitespace": lambda: self._classes.whitespace,
-            "partial": lambda: self._classes.partial_utf8,
-            "special": lambda: self.special_ids,
-            "not_itself": lambda: self._not_itself,
-        }[of_class]()
-        return np.asarray(found, np.int64)
+                return np.compress(used[self._classes.ordinary] == 0, self._classes.ordinary)
+            return np.argsort(-used, kind="stable")[: np.count_nonzero(used)].astype(np.int64)
+        match of_class:
+            case "longest":
+                return self._classes.longest
+            case "strangest":
+                return self._strangest
+            case "whitespace":
+                return self._classes.whitespace
+            case "partial":
+                return self._classes.partial_utf8
+            case "special":
+                return self.special_ids
+            case "not_itself":
+                return self._not_itself
+        return self._ids
 
     def _matching(self, query: str, by: By, ignore_case: bool) -> list[int]:
         if by == "id":

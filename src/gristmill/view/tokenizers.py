@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from gristmill import Tokenizer
+from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import GristmillError
 from gristmill.view.artefacts import Artefacts, TokenizerArtefact
 from gristmill.view.replies import Refusal, pick, read, reply

@@ -2,12 +2,14 @@
 import { element, grouped, request } from "./page.js";
 import { TokenList, drawToken, fromHex, hexOf, plainText } from "./tokens.js";
 
+const PAUSE_MILLISECONDS = 50; // a pointer that crosses many tokens must not cause a request for each
+
 /** Return amount / count with two decimals. */
 export function ratio(amount, count) {
   return count ? (amount / count).toFixed(2) : "–";
 }
 
-/** Set the text of a node if it differs, because each change makes the browser lay out the page. */
+/** Set the text of a node if it differs, because each change costs a new layout of the page. */
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
@@ -83,7 +85,8 @@ export class Panel {
     const cut = token.cut.length ? element("span", { class: "cut" }, ` It holds a part of ${token.cut.join(" and ")}, which several tokens share.`) : "";
     this.readout.replaceChildren(chip, ` token ${grouped(token.number)} of ${grouped(token.total)}, id `, element("b", {}, `${token.id}`),
       `, ${length}: `, element("code", {}, hexOf(token.bytes, 16)), ". ", merge, cut);
-    this.explain(token, merge);
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.explain(token, merge), this.known.has(token.id) ? 0 : PAUSE_MILLISECONDS);
   }
 
   /** Fill in which merge creates the token. */

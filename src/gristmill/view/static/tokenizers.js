@@ -182,9 +182,11 @@ function applyLabels() {
   for (const name of ["ids", "bytes"]) document.getElementById("panels").classList.toggle(name, options[name].checked);
 }
 
-box.value = remembered() ?? Object.values(SAMPLES)[0];
-options.sample.replaceChildren(element("option", { value: "" }, "choose…"), ...Object.keys(SAMPLES).map((name) => element("option", { value: name }, name)));
 await loadFacts();
+const [special] = facts.tokenizers.flatMap((each) => each.specials.slice(0, 1).map(([text]) => text));
+if (special) SAMPLES["Special tokens"] = `One document ends here.${special}The next one starts here.${special}`;
+box.value = remembered() ?? `${Object.values(SAMPLES)[0]}${special ?? ""}`;
+options.sample.replaceChildren(element("option", { value: "" }, "choose…"), ...Object.keys(SAMPLES).map((name) => element("option", { value: name }, name)));
 buildChoice();
 buildPanels();
 const textChanged = vocabularySection(names, { text: () => ({ text: typed().text, specials: options.specials.checked }), open: openToken });

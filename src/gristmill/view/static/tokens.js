@@ -99,7 +99,7 @@ const PIECE = 1, JOINED = 2, SPECIAL = 4, BREAK = 8; // flags in the key of a to
 const FLAGS = 16;
 
 /** A list box of tokens. Arrow keys move between them. `shown(token)` is called for the token under the pointer or the
- * focus, and with null if there is none; `opened(token)` after a click or Enter. */
+ * focus, and `shown(null)` when it is left; `opened(token)` after a click or Enter. */
 export class TokenList {
   constructor(name, { shown, opened }) {
     this.node = element("div", { class: "tokens", role: "listbox", "aria-label": name, "aria-orientation": "horizontal", dir: "ltr" });
