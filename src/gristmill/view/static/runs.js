@@ -18,7 +18,7 @@ const $ = (id) => document.getElementById(id);
 const settings = { axis: "step", scale: "auto", smoothing: 2, ...stored() };
 const view = {
   runs: [], axis: settings.axis in AXES ? settings.axis : "step", yScale: settings.scale, smoothing: settings.smoothing / 100,
-  range: [0, 1], zoomed: null, cursor: null, zoom, moveCursor, step: zoomBy, show,
+  range: [0, 1], zoomed: null, cursor: null, zoom, moveCursor, zoomBy, show,
   color: (run, line) => seriesColor(view.runs.length > 1 ? run.number : line ? line.hue ?? line.number : 0),
 };
 const charts = new Map();
