@@ -101,11 +101,18 @@ class FollowedRun:
             if look_at_state or counted != self._counted:
                 self._counted = counted
                 self._description.refresh()
-                with tail.lock:
-                    status = status_of(self.artefact.name, self.artefact.path, self._description, tail)
+                status = self._look()
                 if status != self.status:
                     self.status, self.version = status, self.version + 1
         return has_more
+
+    def _look(self) -> Status:
+        with self._tail.lock:
+            try:
+                return status_of(self.artefact.name, self.artefact.path, self._description, self._tail)
+            except (ArithmeticError, TypeError, ValueError) as error:  # numbers that are out of range
+                reason = f"The records of the run cannot be summarized: {' '.join(str(error).split())[:200]}."
+                return Status(state="stopped", problem=reason)
 
     def position(self) -> Position:
         """Return where the run is now."""
