@@ -389,8 +389,8 @@ export class Chart {
   fillValues(series) {
     const { cursor, axis } = this.view;
     if (!this.position) return;
-    for (const each of series) if (this.values.has(each.key)) this.values.get(each.key).textContent = this.textAt(each, cursor);
-    this.position.textContent = cursor === null ? "" : `at ${AXES[axis].named(cursor)}`;
+    for (const each of series) if (this.values.has(each.key)) write(this.values.get(each.key), this.textAt(each, cursor));
+    write(this.position, cursor === null ? "" : `at ${AXES[axis].named(cursor)}`);
     if (cursor === null || document.activeElement !== this.slider) return;
     this.slider.setAttribute("aria-valuenow", String(round(cursor)));
     this.slider.setAttribute("aria-valuetext", `${AXES[axis].named(cursor)}: ${series.map((each) => `${each.words} ${this.textAt(each, cursor)}`).join("; ")}`);
@@ -474,6 +474,11 @@ export class Chart {
     else return;
     event.preventDefault();
   }
+}
+
+/** Set a text if it is another one: an equal one would cost a layout too. */
+function write(place, text) {
+  if (place.textContent !== text) place.textContent = text;
 }
 
 function stroke(context, x0, y0, x1, y1) {

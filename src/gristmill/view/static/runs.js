@@ -7,7 +7,7 @@ import { AXES, GROUPS, chartsOf } from "./run-charts.js";
 import { Card, entryLists, fillDetails } from "./run-texts.js";
 import { Run } from "./series.js";
 
-const PAINT_MILLISECONDS = 500; // at most two paintings of new records per second
+const PAINT_MILLISECONDS = 1000; // between two paintings of new records
 const DETAIL_MILLISECONDS = 10000; // between two updates of the table of figures
 const RETRY_MILLISECONDS = 3000;
 const FIRST_VISIBLE = 8; // runs, of a folder with many
@@ -104,7 +104,7 @@ function paint() {
   charts.forEach((chart) => chart.update());
   heatMaps.forEach((map) => map.update());
   updateLists(view);
-  if (performance.now() - fetched > DETAIL_MILLISECONDS) fetchDetails();
+  if (detailsInSight && performance.now() - fetched > DETAIL_MILLISECONDS) fetchDetails();
   document.body.dataset.painted = Number(document.body.dataset.painted || 0) + 1;
 }
 
@@ -221,6 +221,8 @@ const fetchWindow = debounced(async () => {
 
 let fetched = -DETAIL_MILLISECONDS;
 let details = null;
+let detailsInSight = false;
+new IntersectionObserver(([entry]) => { detailsInSight = entry.isIntersecting; }).observe($("details-section"));
 const fetchDetails = debounced(async () => {
   fetched = performance.now();
   const chosen = view.runs.filter((run) => run.visible).slice(0, 20).map((run) => run.number);
