@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -43,8 +43,8 @@ TRAINING = """
 import sys
 import gristmill as gm
 shards, out, device = sys.argv[1:]
-gm.lm.train(shards, out=out, max_steps=10_000_000, num_layers=4, num_heads=4, d_model=128, context_length=128,
-            batch_size=16, learning_rate=1e-3, progress=None, device=device, val_check_interval=10_000_000,
+gm.lm.train(shards, out=out, max_steps=10_000_000, num_layers=2, num_heads=2, d_model=64, context_length=64,
+            batch_size=8, learning_rate=1e-3, progress=None, device=device, val_check_interval=10_000_000,
             checkpoint_interval=10_000_000, log_interval=10)
 """
 
@@ -53,12 +53,14 @@ def main() -> int:
     """Measure and show."""
     options = _options()
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
-        rows = [*run_of_100_000_records(browser, options, Path(folder))]
-        rows += training_step(browser, options, Path(folder))
-    for row in rows:
-        values = row["values"]
-        spread = f"{min(values):.3g} to {max(values):.3g}"
-        print(f"{row['bar']}: median {median(values):.3g} {row['unit']} ({spread}, n={len(values)})")
+        rows = []
+        for row in chain(
+            run_of_100_000_records(browser, options, Path(folder)), training_step(browser, options, Path(folder))
+        ):
+            rows.append(row)
+            values = row["values"]
+            spread = f"{min(values):.3g} to {max(values):.3g}"
+            print(f"{row['bar']}: median {median(values):.3g} {row['unit']} ({spread}, n={len(values)})", flush=True)
     print(json.dumps(rows))
     return 0
 

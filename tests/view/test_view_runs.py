@@ -237,6 +237,9 @@ def test_a_run_that_stopped_itself_says_why(tmp_path):
 
 def test_a_damaged_configuration_is_a_message(tmp_path):
     run = write_run(tmp_path / "run", num_records=5)
+    write_json(run / "config.json", {"max_steps": 10**400})
+    with lock_of(run):
+        assert (status_of(run).state, status_of(run).total) == ("training", None)
     (run / "config.json").write_text("{")
     assert "config.json" in status_of(run).problem
 

@@ -31,14 +31,14 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     state: str  # "training" | "finished" | "stopped" | "waiting" | "missing"
     problem: str  # a sentence if something is wrong; empty otherwise
-    step: int
-    total: int | None
-    loss: float | None
-    val_loss: float | None
-    tokens_per_second: float | None
-    seconds_left: float | None
-    modified: float | None  # time of the last record, in seconds since 1970
-    num_damaged: int  # lines that were skipped
+    step: int = 0
+    total: int | None = None
+    loss: float | None = None
+    val_loss: float | None = None
+    tokens_per_second: float | None = None
+    seconds_left: float | None = None
+    modified: float | None = None  # time of the last record, in seconds since 1970
+    num_damaged: int = 0  # lines that were skipped
 
 
 class Description:
@@ -104,6 +104,7 @@ def status_of(name: str, folder: Path, description: Description, tail: MetricsTa
     train = tail.tables["train"]
     step = int(max([0.0, *(tail.tables[table].last("step") or 0.0 for table in tail.tables)]))
     total = total_steps(records)
+    total = total if total is not None and 0 <= total < 2**53 else None  # a damaged file may have any number
     state = _state(folder, tail, step, total)
     problems = [tail.problem if state != "waiting" else "", description.problem, trouble(records)]
     return Status(

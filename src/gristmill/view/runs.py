@@ -12,6 +12,7 @@ import math
 import re
 import secrets
 import threading
+import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -36,7 +37,9 @@ from gristmill.view.run_state import Description, Status, records_of, status_of
 __all__ = ["routes"]
 
 POLL_SECONDS = 0.5
-STATE_POLLS = 4  # the lock of a run and its config.json are looked at every 2 seconds
+SLOW_POLL_SECONDS = 1.0  # if nothing has changed for a while
+PATIENCE_SECONDS = 10.0
+STATE_SECONDS = 2.0  # between two looks at the lock of a run and its config.json
 MAX_ROWS = 4_000  # new records of a page that reconnects; with more, a new snapshot is smaller
 MAX_SPANS = 200
 MAX_DETAILS = 50  # runs in the tables of options
@@ -101,11 +104,18 @@ class FollowedRun:
             if look_at_state or counted != self._counted:
                 self._counted = counted
                 self._description.refresh()
-                with tail.lock:
-                    status = status_of(self.artefact.name, self.artefact.path, self._description, tail)
+                status = self._look()
                 if status != self.status:
                     self.status, self.version = status, self.version + 1
         return has_more
+
+    def _look(self) -> Status:
+        with self._tail.lock:
+            try:
+                return status_of(self.artefact.name, self.artefact.path, self._description, self._tail)
+            except (ArithmeticError, TypeError, ValueError) as error:  # numbers that are out of range
+                reason = f"The records of the run cannot be summarized: {' '.join(str(error).split())[:200]}."
+                return Status(state="stopped", problem=reason)
 
     def position(self) -> Position:
         """Return where the run is now."""
@@ -230,17 +240,21 @@ class Follower:
                 self._task = None
 
     async def _follow(self) -> None:
-        number = 0
+        looked = changed = -math.inf
         while True:
+            now = time.monotonic()
+            look_at_state = now - looked >= STATE_SECONDS
+            looked = now if look_at_state else looked
             has_more, has_changed = await anyio.to_thread.run_sync(
-                functools.partial(self._poll, look_at_state=number % STATE_POLLS == 0)
+                functools.partial(self._poll, look_at_state=look_at_state)
             )
-            number += 1
             self._ready.set()
             if has_changed:
+                changed = now
                 self._changed.set()
                 self._changed = asyncio.Event()
-            await asyncio.sleep(0.0 if has_more else POLL_SECONDS)
+            is_slow = now - changed > PATIENCE_SECONDS
+            await asyncio.sleep(0.0 if has_more else SLOW_POLL_SECONDS if is_slow else POLL_SECONDS)
 
     def _poll(self, *, look_at_state: bool) -> tuple[bool, bool]:
         has_more = [run.poll(look_at_state=look_at_state) for run in self.runs]

@@ -68,7 +68,7 @@ const CHARTS = [
     note: "Upper limit of the information in the latents." },
   { id: "posterior_information", group: "Latents", title: "KL and mutual information", unit: "nats per sequence", zero: true,
     note: "Of latents and sequences; measurable up to its limit.",
-    lines: [monitored("kl", "KL"), monitored("mutual_information", "mutual information"), monitored("mutual_information_limit", "limit")] },
+    lines: [monitored("kl", "KL"), monitored("mutual_information", "mutual information"), { ...monitored("mutual_information_limit", "limit"), limit: true }] },
   { id: "posterior_units", group: "Latents", title: "Active units", unit: "dimensions", zero: true,
     note: "Dimensions whose mean varies between sequences.",
     lines: [monitored("active_units", "variance > 0.01"), monitored("active_units_strict", "variance > 0.2")] },

@@ -7,7 +7,7 @@ import { AXES, GROUPS, chartsOf } from "./run-charts.js";
 import { Card, entryLists, fillDetails } from "./run-texts.js";
 import { Run } from "./series.js";
 
-const PAINT_MILLISECONDS = 500; // at most two paintings of new records per second
+const PAINT_MILLISECONDS = 1000; // between two paintings of new records
 const DETAIL_MILLISECONDS = 10000; // between two updates of the table of figures
 const RETRY_MILLISECONDS = 3000;
 const FIRST_VISIBLE = 8; // runs, of a folder with many
@@ -18,7 +18,7 @@ const $ = (id) => document.getElementById(id);
 const settings = { axis: "step", scale: "auto", smoothing: 2, ...stored() };
 const view = {
   runs: [], axis: settings.axis in AXES ? settings.axis : "step", yScale: settings.scale, smoothing: settings.smoothing / 100,
-  range: [0, 1], zoomed: null, cursor: null, zoom, moveCursor, step: zoomBy, show,
+  range: [0, 1], zoomed: null, cursor: null, zoom, moveCursor, zoomBy, show,
   color: (run, line) => seriesColor(view.runs.length > 1 ? run.number : line ? line.hue ?? line.number : 0),
 };
 const charts = new Map();
@@ -104,7 +104,7 @@ function paint() {
   charts.forEach((chart) => chart.update());
   heatMaps.forEach((map) => map.update());
   updateLists(view);
-  if (performance.now() - fetched > DETAIL_MILLISECONDS) fetchDetails();
+  if (detailsInSight && performance.now() - fetched > DETAIL_MILLISECONDS) fetchDetails();
   document.body.dataset.painted = Number(document.body.dataset.painted || 0) + 1;
 }
 
@@ -221,6 +221,8 @@ const fetchWindow = debounced(async () => {
 
 let fetched = -DETAIL_MILLISECONDS;
 let details = null;
+let detailsInSight = false;
+new IntersectionObserver(([entry]) => { detailsInSight = entry.isIntersecting; }).observe($("details-section"));
 const fetchDetails = debounced(async () => {
   fetched = performance.now();
   const chosen = view.runs.filter((run) => run.visible).slice(0, 20).map((run) => run.number);

@@ -73,7 +73,7 @@ export class Table {
     }
   }
 
-  /** Return the first bucket whose place is at least `x`; the length if there is none. */
+  /** Return the first bucket whose place is at least `x`; otherwise the length. */
   find(axis, x) {
     return bisect((i) => this.place(axis, i), this.length, x);
   }
