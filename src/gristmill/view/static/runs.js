@@ -81,7 +81,7 @@ function receive(name, event) {
   } else {
     run.append(content);
   }
-  schedulePaint();
+  schedulePaint(name === "snapshot");
 }
 
 // Painting.
@@ -89,9 +89,10 @@ function receive(name, event) {
 let painted = -PAINT_MILLISECONDS;
 let timer = null;
 
-function schedulePaint() {
-  if (timer !== null) return;
-  const delay = Math.max(0, painted + PAINT_MILLISECONDS - performance.now());
+function schedulePaint(isUrgent) {
+  if (timer !== null && !isUrgent) return;
+  clearTimeout(timer);
+  const delay = isUrgent ? 0 : Math.max(0, painted + PAINT_MILLISECONDS - performance.now());
   timer = setTimeout(() => requestAnimationFrame(paint), delay);
 }
 
