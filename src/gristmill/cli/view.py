@@ -28,8 +28,10 @@ class Command:
     EXAMPLES: ClassVar[Examples] = (
         ("Watch a run while it trains, and generate text with its checkpoints.", "gristmill view run"),
         ("Overlay the curves of two runs.", "gristmill view run-a run-b"),
-        ("Compare two tokenizers on text that you type.", "gristmill view old.json new.json"),
-        ("Compare with a published tokenizer.", "gristmill view new.json cl100k_base"),
+        (
+            "Compare two tokenizers, one of them published, on text that you type.",
+            "gristmill view tok.json cl100k_base",
+        ),
         ("Show everything in a folder, and open the browser.", "gristmill view quickstart --open"),
     )
 
