@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +61,7 @@ class Measured:
     classes: TokenClasses
     plain_specials: Sequence[str] = ()  # special tokens that a text contains and that were encoded as plain text
 
-    @property
+    @cached_property
     def total(self) -> Usage:
         """The figures on all texts together."""
         return sum_of(self.usages)
@@ -111,12 +112,12 @@ def tokenizer_document(measured: Measured) -> Document:
     tokenizer, total = measured.tokenizer, measured.total
     what = texts_in_words(measured.texts)
     ratio = total.bytes_per_token
-    result = f"{tokenizer.vocab_size:,} tokens. " + (
+    result = f"{total.num_vocabulary:,} tokens. " + (
         f"{ratio:.2f} bytes per token on {what}." if ratio is not None else f"There is no text to measure: {what}."
     )
     sections: list[Section] = [
         Plots("Vocabulary and text", _plots(measured, what)),
-        texts_table([measured], "By text") if len(measured.texts) > 1 else Table("By text", [], []),
+        _texts_table(measured),
         _scripts_table(measured),
     ]
     if tokenizer.profile is not None:
@@ -152,7 +153,7 @@ def _figures(measured: Measured) -> list[Figure]:
     unused = figures.percent(len(total.unused) / len(classes.ordinary))
     share = measured.partial_share
     return [
-        Figure("vocabulary", f"{tokenizer.vocab_size:,}", f"{len(tokenizer.merges):,} merges"),
+        Figure("vocabulary", f"{total.num_vocabulary:,}", f"{len(tokenizer.merge_ids):,} merges"),
         Figure("bytes per token", optional(total.bytes_per_token, ".3f"), "more is better"),
         Figure("fertility", optional(total.fertility, ".3f"), "tokens per word; fewer is better"),
         Figure("Rényi efficiency", optional(total.renyi_efficiency, ".3f"), "evenness of use, from 0 to 1"),
@@ -209,29 +210,25 @@ def _with_rest(rows: list[tuple[str, int]], most: int) -> list[tuple[str, int]]:
     return [*rows[: most - 1], (f"{len(rows) - most + 1} more", rest)]
 
 
-def texts_table(measured: Sequence[Measured], title: str) -> Table:
-    """Return the figures of one tokenizer on each text."""
+def _texts_table(measured: Measured) -> Table:
+    """Return the figures on each text, if there are several."""
     names = ["text", "size", "tokens", "bytes/token", "tokens/word", "tokens/character", "Rényi", "unused"]
     rows = []
-    for each in measured:
-        for text, usage in zip(each.texts, each.usages, strict=True):
-            per_character = usage.num_tokens / usage.num_characters if usage.num_characters else None
-            rows.append(
-                cells(
-                    [
-                        text.name,
-                        figures.size(usage.num_bytes),
-                        f"{usage.num_tokens:,}",
-                        optional(usage.bytes_per_token, ".3f"),
-                        optional(usage.fertility, ".3f"),
-                        optional(per_character, ".3f"),
-                        optional(usage.renyi_efficiency, ".3f"),
-                        f"{len(usage.unused):,}",
-                    ]
-                )
-            )
+    for text, usage in zip(measured.texts, measured.usages, strict=True):
+        per_character = usage.num_tokens / usage.num_characters if usage.num_characters else None
+        row = [
+            text.name,
+            figures.size(usage.num_bytes),
+            f"{usage.num_tokens:,}",
+            optional(usage.bytes_per_token, ".3f"),
+            optional(usage.fertility, ".3f"),
+            optional(per_character, ".3f"),
+            optional(usage.renyi_efficiency, ".3f"),
+            f"{len(usage.unused):,}",
+        ]
+        rows.append(cells(row))
     note = "A word is a span without white space, so tokens per word mean little for text without spaces between words."
-    return Table(title, [Column(name) for name in names], rows, note)
+    return Table("By text", [Column(name) for name in names], rows if len(rows) > 1 else [], note)
 
 
 def _scripts_table(measured: Measured) -> Table:
@@ -375,7 +372,7 @@ def _settings(measured: Measured) -> list[tuple[str, str]]:
     return [
         ("pattern", tokenizer.pattern),
         ("special tokens", (", ".join(specials[:8]) + rest) or "none"),
-        ("merges", f"{len(tokenizer.merges):,}"),
+        ("merges", f"{len(tokenizer.merge_ids):,}"),
         ("fingerprint", tokenizer.fingerprint),
         *[
             (f"text {text.name}" if len(measured.texts) > 1 else "text", _text_in_words(text))
