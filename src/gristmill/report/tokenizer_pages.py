@@ -9,8 +9,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.analysis.growth import compression_curve, strangest_tokens
+from gristmill.analysis.growth import compression_curve, unexpectedly_rare_tokens
 from gristmill.analysis.scripts import ScriptUsage, script_usage, vocabulary_scripts
+from gristmill.analysis.strangeness import strangest_tokens
 from gristmill.analysis.texts import Text
 from gristmill.analysis.token_text import shortened, show_token
 from gristmill.analysis.usage import Usage, sum_of, usage_of_ids, zipf_curve
@@ -321,17 +322,18 @@ def _token_groups(measured: Measured) -> list[TokenGroup]:
     counts, lengths = total.counts, token_lengths(tokenizer)
     learned = classes.longest[lengths[classes.longest] > 1]
     top = np.argsort(-counts, kind="stable")[:NUM_TOKENS_SHOWN]
-    strange, applied, expected = strangest_tokens(tokenizer, counts, NUM_TOKENS_SHOWN)
+    rare, applied, expected = unexpectedly_rare_tokens(tokenizer, counts, NUM_TOKENS_SHOWN)
     partial = classes.partial_utf8[lengths[classes.partial_utf8] > 1]
     unused = total.unused[lengths[total.unused] > 1]
     groups = [
         ("Most frequent", f"{total.num_used:,} tokens occur.", top[counts[top] > 0], [f"{n:,}" for n in counts[top]]),
         (
-            "Strangest",
+            "Rarer than expected",
             "Rare here, although tokens learned just before and after are frequent: count, and the count they suggest.",
-            strange,
+            rare,
             [f"{n:,} of {m:,}" for n, m in zip(applied.tolist(), expected.tolist(), strict=True)],
         ),
+        ("Strangest", "Most unlike the rest of the vocabulary. Number: the id.", strangest_tokens(tokenizer), None),
         ("Longest", "Length in bytes.", learned, [f"{n:,}" for n in lengths[learned]]),
         ("Never used", f"{len(total.unused):,} tokens, first those with the lowest ids. Number: the id.", unused, None),
         (

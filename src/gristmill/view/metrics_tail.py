@@ -26,8 +26,8 @@ from gristmill.report.records import (
     Posterior,
     Sample,
     posterior_of,
-    printable,
     with_sources,
+    without_surrogates,
 )
 from gristmill.small_files import parse_json
 from gristmill.view.run_columns import Columns
@@ -253,7 +253,7 @@ def _step(record: dict[str, Any]) -> int:
 
 
 def _text(record: dict[str, Any], name: str) -> str:
-    return printable(str(record.get(name, "")))
+    return without_surrogates(str(record.get(name, "")))
 
 
 def _sample(record: dict[str, Any]) -> Sample:
