@@ -1,10 +1,10 @@
-"""Compression by vocabulary size and strange tokens, against truncated tokenizers."""
+"""Compression by vocabulary size and tokens rarer than expected, against truncated tokenizers."""
 
 import numpy as np
 import pytest
 
 import gristmill as gm
-from gristmill.analysis.growth import compression_curve, count_merges, strangest_tokens
+from gristmill.analysis.growth import compression_curve, count_merges, unexpectedly_rare_tokens
 from gristmill.analysis.usage import measure
 from gristmill.sample_corpus import stories
 from gristmill.tokenizer.parts import TokenizerParts
@@ -50,7 +50,7 @@ def test_a_vocabulary_with_tokens_that_no_merge_creates_is_refused():
     usage = measure(tokenizer, "abc abc")
     assert count_merges(tokenizer, usage.counts) is None
     assert compression_curve(tokenizer, usage.counts, 7) is None
-    assert [len(column) for column in strangest_tokens(tokenizer, usage.counts)] == [0, 0, 0]
+    assert [len(column) for column in unexpectedly_rare_tokens(tokenizer, usage.counts)] == [0, 0, 0]
 
 
 def test_no_curve_without_text_or_merges():
@@ -59,11 +59,11 @@ def test_no_curve_without_text_or_merges():
     assert compression_curve(only_bytes, measure(only_bytes, b"text").counts, 4) is None
 
 
-def test_a_token_of_another_corpus_is_strange_and_a_part_of_longer_tokens_is_not():
+def test_a_token_of_another_corpus_is_rarer_than_expected_and_a_part_of_longer_tokens_is_not():
     foreign = " zyxwv" * 2000
     tokenizer = gm.train_tokenizer([*STORIES, foreign], vocab_size=700, progress=None)
     text = "".join(STORIES)
-    ids, applied, expected = strangest_tokens(tokenizer, measure(tokenizer, text).counts)
+    ids, applied, expected = unexpectedly_rare_tokens(tokenizer, measure(tokenizer, text).counts)
     vocab = tokenizer.vocab
     assert b" zyxwv" in [vocab[id] for id in ids.tolist()]
     assert applied.tolist() == sorted(applied.tolist()) and (4 * (applied + 1) <= expected + 2).all()
@@ -74,4 +74,6 @@ def test_a_token_of_another_corpus_is_strange_and_a_part_of_longer_tokens_is_not
     )
     parts = 256 + np.flatnonzero((used > 200) & (10 * alone < used))
     assert len(parts) and not set(parts.tolist()) & set(ids.tolist())
-    assert [len(column) for column in strangest_tokens(tokenizer, measure(tokenizer, foreign + text).counts)] == [0] * 3
+    assert [
+        len(column) for column in unexpectedly_rare_tokens(tokenizer, measure(tokenizer, foreign + text).counts)
+    ] == [0] * 3

@@ -7,6 +7,7 @@ from gristmill.analysis import shard_contents
 from gristmill.analysis.shard_contents import (
     count_shard_tokens,
     document_lengths,
+    length_bins,
     read_contents,
     sample_documents,
 )
@@ -85,3 +86,11 @@ def test_folders_that_are_no_shards(tmp_path, folder):
     assert is_shard_folder(folder)
     assert not is_shard_folder(tmp_path) and not is_shard_folder(tmp_path / "notes.txt")
     assert not is_shard_folder(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("lengths", [[0], [3] * 5, list(range(100)), [0, 1, 1, 2, 10**7], [5, 10**12]])
+def test_every_length_is_in_one_bin(lengths):
+    edges, counts, _ = length_bins(np.array(lengths))
+    assert edges == sorted(set(edges)) and len(edges) == len(counts) + 1
+    for i, count in enumerate(counts):
+        assert count == sum(edges[i] <= length < edges[i + 1] for length in lengths)

@@ -44,6 +44,7 @@ OPTIONS = [
 def test_the_text_is_that_of_generate(run, loaded, options, seed):
     options = {"max_tokens": 25, **options}
     stream = stream_of(loaded, seed=seed, **{**options, "stop": tuple(options.get("stop", ()))})
+    assert stream.reason == ""
     text = "".join([token.text for token in stream]) + stream.rest
     assert text == gm.lm.generate(run, "the cat", seed=seed, device="cpu", **options)
     assert stream.num_tokens <= options["max_tokens"]
@@ -103,7 +104,9 @@ def test_tokens_that_a_gpu_computes_ahead_keep_their_own_probabilities(loaded, m
 
 
 def test_temperature_0_draws_the_likeliest_token_with_certainty(loaded):
-    for token in stream_of(loaded, max_tokens=6, temperature=0):
+    stream = stream_of(loaded, max_tokens=6, temperature=0)
+    for token in stream:
+        assert stream.reason == "", "the text has not ended yet"
         assert (token.rank, token.probability) == (1, 1.0)
         assert [each.probability for each in token.alternatives] == [1.0] + [0.0] * 9
 

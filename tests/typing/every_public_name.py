@@ -213,6 +213,7 @@ def reports_and_the_reference() -> None:
     page: Path = gm.report.write_report("run")
     page = gm.report.write_comparison(["run", "other"], out="comparison.html", overwrite=True)
     page = gm.report.write_tokenizer_report("tok.json", texts={"en": "en.txt"}, allowed_special="all", name="tok")
+    page = gm.report.write_tokenizer_report("mine.tiktoken", pattern="gpt2", download=False, overwrite=True)
     page = gm.report.write_tokenizer_comparison({"a": "a.json", "b": Path("b.json")}, texts=["en.txt"], download=False)
     page = gm.report.write_shards_report("shards", out="shards.html", seed=1, overwrite=True)
     pieces: list[bytes] = list(gm.reference.pretokenize(b"low lower"))

@@ -122,6 +122,17 @@ def test_a_folder_or_pipe_as_metrics_file_is_a_problem_and_never_blocks(tmp_path
     assert "not a regular file" in tail.problem
 
 
+@pytest.mark.parametrize("num_lines", [0, 1, 700])
+def test_a_line_without_an_end_is_reported_once_and_not_read_again_and_again(tmp_path, monkeypatch, num_lines):
+    monkeypatch.setattr("gristmill.view.metrics_tail.BLOCK_BYTES", 1 << 8)
+    monkeypatch.setattr("gristmill.view.metrics_tail.POLL_BYTES", 1 << 12)
+    monkeypatch.setattr("gristmill.view.metrics_tail.MAX_LINE_BYTES", 1 << 12)
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"kind": "train", "step": 1, "loss": 2}\n' * num_lines + bytes(1 << 14))
+    tail = MetricsTail(tmp_path)
+    assert not all(tail.poll() for _ in range(20))
+    assert "has a line of more than" in tail.problem and tail.tables["train"].count == num_lines
+
+
 def test_a_file_in_several_blocks_gives_the_same_records(tmp_path, monkeypatch):
     write_run(tmp_path / "run", num_records=50)
     whole = MetricsTail(tmp_path / "run")

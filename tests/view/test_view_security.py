@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import subprocess
 import sys
 
 import pytest
 
 import gristmill as gm
-from gristmill.view.security import HEADERS, MAX_BODY_BYTES
+from gristmill.view.security import HEADERS, MAX_BODY_BYTES, Guard
 from view.pages import TOKEN, serving
 
 
@@ -57,6 +58,15 @@ def test_a_missing_or_wrong_token_is_refused(served, path):
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80", "", "localhost.evil.example"])
 def test_a_foreign_host_is_refused(served, host):
     assert ask(served, f"/{TOKEN}/api/artefacts", host=host)[0] in (400, 421)
+
+
+def test_on_another_address_the_names_of_the_machine_are_ours_and_looked_up_once(monkeypatch):
+    monkeypatch.setattr(socket, "gethostname", lambda: "Miller")
+    monkeypatch.setattr(socket, "getfqdn", lambda: "miller.example")
+    guard = Guard(None, token=TOKEN, host="0.0.0.0")
+    monkeypatch.setattr(socket, "getfqdn", lambda: pytest.fail("a name server may take seconds"))
+    ours = ["miller:8765", "MILLER.example", "192.168.0.7:80", "localhost", "[fe80::1]:5"]
+    assert all(map(guard._is_our_host, ours)) and not guard._is_our_host("evil.example:8765")
 
 
 @pytest.mark.parametrize("host", ["localhost:9000", "127.0.0.1", "[::1]:5"])

@@ -15,7 +15,6 @@ from gristmill.shards.manifest import MANIFEST_FILE
 from gristmill.view import shard_folder, shard_search
 from gristmill.view.app import make_app
 from gristmill.view.artefacts import find_artefacts
-from gristmill.view.shards import length_bins
 from gristmill.view.token_texts import token_texts
 from shards.builder import build_folder, train
 
@@ -184,14 +183,6 @@ def test_lengths_and_frequencies_are_exact(client, folder):
     unused = ask(params={"split": "train", "order": "unused", "begin": 25}).json()
     assert [row["id"] for row in unused["rows"]] == np.flatnonzero(counts == 0)[25:50].tolist()
     assert ask(params={"split": "train", "order": "best"}).status_code == 400
-
-
-@pytest.mark.parametrize("lengths", [[0], [3] * 5, list(range(100)), [0, 1, 1, 2, 10**7], [5, 10**12]])
-def test_every_length_is_in_one_bin(lengths):
-    edges, counts, _ = length_bins(np.array(lengths))
-    assert edges == sorted(set(edges)) and len(edges) == len(counts) + 1
-    for i, count in enumerate(counts):
-        assert count == sum(edges[i] <= length < edges[i + 1] for length in lengths)
 
 
 def test_replaced_shards_are_shown_anew_and_an_old_search_ends(tmp_path):

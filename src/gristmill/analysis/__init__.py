@@ -8,7 +8,7 @@ Every function here is pure: it takes a tokenizer, a text or a folder, and retur
 | `vocabulary` | lengths of tokens; longest, whitespace, partial UTF-8 and special tokens |
 | `strangeness` | the tokens that are most unlike the rest of the vocabulary |
 | `usage` | how often a text uses each token; bytes per token, fertility, Rényi efficiency, unused tokens |
-| `growth` | how often each merge is applied; bytes per token by vocabulary size; strange tokens |
+| `growth` | how often each merge is applied; bytes per token by vocabulary size; tokens rarer than expected |
 | `scripts` | the writing systems of a text, and how well tokens cover them |
 | `texts` | the text to measure on: the beginning of files, or the sample corpus |
 | `named_tokenizers` | a tokenizer by path, or by a published name without a download |

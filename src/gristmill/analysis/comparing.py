@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Any
@@ -78,22 +78,22 @@ def find_differences(
     [Place(begin=2, end=5, tokens=[[b'lo', b'w'], [b'l', b'ow']])]
     """
     ends = [np.cumsum(token_lengths(tokenizer)[each]) for tokenizer, each in zip(tokenizers, ids, strict=True)]
-    spans = list(_spans(ends))
-    shown = [Place(begin, end, [_tokens(begin, end, each, data) for each in ends]) for begin, end in spans[:num_places]]
-    return Differences(len(spans), sum(end - begin for begin, end in spans), shown)
+    starts, stops = _spans(ends)
+    first = zip(starts[:num_places].tolist(), stops[:num_places].tolist(), strict=True)
+    shown = [Place(begin, end, [_tokens(begin, end, each, data) for each in ends]) for begin, end in first]
+    return Differences(len(starts), int((stops - starts).sum()), shown)
 
 
-def _spans(cuts: list[NDArray[np.int64]]) -> Iterator[tuple[int, int]]:
-    """Yield the shortest spans that start and end at token boundaries of every tokenizer but are split differently."""
+def _spans(cuts: list[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return begins and ends of the shortest spans between common token boundaries that are split differently."""
     common = cuts[0]
     for ends in cuts[1:]:
         common = np.intersect1d(common, ends, assume_unique=True)
     # Number of tokens between common boundaries: where it is 1 for every tokenizer, the tokens are identical.
     steps = [np.diff(np.searchsorted(ends, common, side="right"), prepend=0) for ends in cuts]
     is_same = np.all([step == 1 for step in steps], axis=0)
-    begins = np.concatenate([[0], common[:-1]])
-    for i in np.flatnonzero(~is_same).tolist():
-        yield int(begins[i]), int(common[i])
+    begins = np.concatenate([[0], common])[:-1]
+    return begins[~is_same], common[~is_same]
 
 
 def _tokens(begin: int, end: int, ends: NDArray[np.int64], data: bytes) -> list[bytes]:

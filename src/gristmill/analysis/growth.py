@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from gristmill.analysis.vocabulary import Ids
 from gristmill.encode.tokenizer import Tokenizer
 
-__all__ = ["compression_curve", "count_merges", "strangest_tokens"]
+__all__ = ["compression_curve", "count_merges", "unexpectedly_rare_tokens"]
 
 NUM_SIZES = 40
 NEIGHBOURS = 64  # merges before, and as many after
@@ -85,17 +85,19 @@ def compression_curve(
     return sizes, num_bytes / tokens_left[sizes - smallest]
 
 
-def strangest_tokens(tokenizer: Tokenizer, counts: NDArray[np.integer], num_tokens: int = 20) -> tuple[Ids, Ids, Ids]:
-    """Return tokens that a text uses far less than tokens of similar rank, the strangest first.
+def unexpectedly_rare_tokens(
+    tokenizer: Tokenizer, counts: NDArray[np.integer], num_tokens: int = 20
+) -> tuple[Ids, Ids, Ids]:
+    """Return tokens that a text uses far less than tokens of similar rank, the largest factor first.
 
     Training learns frequent pairs first, so neighbouring merges were about equally frequent in the training corpus. A
-    token is strange if its merge is applied at most a quarter as often as the geometric mean of its neighbours: its
-    text is rare here, but was common where the tokenizer was trained. Parts of longer tokens are not strange, because
+    token is returned if its merge is applied at most a quarter as often as the geometric mean of its neighbours: its
+    text is rare here, but was common where the tokenizer was trained. Parts of longer tokens are not returned, because
     their merges are applied. The result has the ids, how often each merge is applied, and how often its neighbours
     suggest.
 
     >>> tok = Tokenizer([(b"l", b"o"), (b"lo", b"w")])
-    >>> [len(column) for column in strangest_tokens(tok, np.bincount(tok.encode_array("low"), minlength=258))]
+    >>> [len(column) for column in unexpectedly_rare_tokens(tok, np.bincount(tok.encode_array("low"), minlength=258))]
     [0, 0, 0]
     """
     applied = count_merges(tokenizer, counts)
@@ -103,8 +105,7 @@ def strangest_tokens(tokenizer: Tokenizer, counts: NDArray[np.integer], num_toke
         return (np.empty(0, np.int64),) * 3
     expected = _geometric_means(applied)
     score = np.log((expected + 1) / (applied + 1))
-    is_strange = (score > np.log(4)) & (expected >= MIN_EXPECTED)
-    chosen = np.flatnonzero(is_strange)
+    chosen = np.flatnonzero((score > np.log(4)) & (expected >= MIN_EXPECTED))
     chosen = chosen[np.argsort(-score[chosen], kind="stable")][:num_tokens]
     return tokenizer.merged_ids.astype(np.int64)[chosen], applied[chosen], np.round(expected[chosen]).astype(np.int64)
 

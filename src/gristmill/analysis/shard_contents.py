@@ -26,7 +26,10 @@ from gristmill.tokenizer.vocabulary import MAX_ID
 __all__ = [
     "SampleDocument",
     "count_shard_tokens",
+    "counts_documents",
     "document_lengths",
+    "length_bins",
+    "length_percentiles",
     "read_contents",
     "sample_documents",
     "shard_entries",
@@ -38,6 +41,9 @@ CHUNK_TOKENS = 1 << 20
 # If there are too many documents, lengths are read from at least this many shards, if each has enough documents.
 MIN_SHARDS = 50
 MIN_SHARD_DOCUMENTS = 100
+NUM_BINS = 32
+LONG_TAIL = 8  # times the median: a longer document makes the axis logarithmic
+PERCENTILES = {"min": 0, "10 %": 10, "25 %": 25, "median": 50, "75 %": 75, "90 %": 90, "99 %": 99, "max": 100}
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +64,14 @@ def read_contents(folder: Path) -> Manifest:
 def shard_entries(manifest: Manifest) -> list[ShardEntry]:
     """Return the shards of all splits."""
     return [entry for split in manifest.splits.values() for entry in split.shards]
+
+
+def counts_documents(manifest: Manifest) -> bool:
+    """Return whether the number of documents is known without reading every token.
+
+    It is not for files of another program without an index.
+    """
+    return bool(manifest.tokenizer_fingerprint) or all(entry.index is not None for entry in shard_entries(manifest))
 
 
 def count_shard_tokens(folder: Path, manifest: Manifest, *, vocab_size: int | None) -> NDArray[np.int64]:
@@ -133,6 +147,40 @@ def _length_chunks(folder: Path, manifest: Manifest) -> Iterator[NDArray[np.int6
                 skipped = (skipped - len(lengths)) % step
                 before = int(ends[-1])
         before = None if before is None else before - entry.tokens
+
+
+def length_percentiles(lengths: NDArray[np.int64]) -> dict[str, int]:
+    """Return percentiles of document lengths, the shortest and the longest. Each is the length of a document.
+
+    >>> length_percentiles(np.arange(1, 102))
+    {'min': 1, '10 %': 11, '25 %': 26, 'median': 51, '75 %': 76, '90 %': 91, '99 %': 100, 'max': 101}
+    """
+    values = np.percentile(lengths, list(PERCENTILES.values()), method="nearest").tolist()
+    return dict(zip(PERCENTILES, values, strict=True))
+
+
+def length_bins(lengths: NDArray[np.int64]) -> tuple[list[int], list[int], bool]:
+    """Return edges and counts of a histogram: bin i has the lengths from edge i up to, not including, edge i + 1.
+
+    The bins have equal widths, or, if a few documents are much longer than the others, equal widths on a logarithmic
+    axis. The third value is True for a logarithmic axis.
+
+    >>> length_bins(np.array([1, 2, 2, 5]))
+    ([1, 2, 3, 4, 5, 6], [1, 2, 0, 0, 1], False)
+    """
+    low, high = int(lengths.min()), int(lengths.max()) + 1
+    is_log = high - low > NUM_BINS and high > LONG_TAIL * max(float(np.median(lengths)), 1)
+    if high - low <= NUM_BINS:
+        edges = np.arange(low, high + 1)
+    elif is_log:
+        first = max(low, 1)
+        edges = np.unique(np.round(np.geomspace(first, high, NUM_BINS + 1)).astype(np.int64))
+        if low < first:
+            edges = np.concatenate([[low], edges])
+    else:
+        edges = np.round(np.linspace(low, high, NUM_BINS + 1)).astype(np.int64)
+    counts, _ = np.histogram(lengths, np.append(edges[:-1], high - 0.5))  # the last bin of NumPy includes its end
+    return edges.tolist(), counts.tolist(), is_log
 
 
 def sample_documents(

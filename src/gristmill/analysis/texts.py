@@ -21,6 +21,7 @@ __all__ = [
     "read_text",
     "read_texts",
     "sample_text",
+    "whole_characters",
 ]
 
 MAX_TEXT_BYTES = 10_000_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["printable", "shortened", "show_token"]
+__all__ = ["escaped", "printable", "shortened", "show_token"]
 
 _NAMED = {" ": "␣", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\\": r"\\", "␣": r"\u2423"}
 
@@ -37,15 +37,22 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
-def _show_character(character: str) -> str:
-    if character in _NAMED:
-        return _NAMED[character]
+def escaped(character: str) -> str:
+    r"""Return the escape of a character, as in a Python string. A byte that `surrogateescape` has kept is that byte.
+
+    >>> print(*map(escaped, ["\x1b", "\x80", "\udc80", "\u202e", "\U000e0001"]))
+    \x1b \u0080 \x80 \u202e \U000e0001
+    """
     code = ord(character)
     if 0xDC80 <= code <= 0xDCFF:  # a byte that is not part of a complete character
         return f"\\x{code - 0xDC00:02x}"
-    if character.isprintable() and not _combines(character):
-        return character
     return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _show_character(character: str) -> str:
+    if character in _NAMED:
+        return _NAMED[character]
+    return character if character.isprintable() and not _combines(character) else escaped(character)
 
 
 def _combines(character: str) -> bool:

@@ -10,7 +10,9 @@ import numpy as np
 
 from gristmill.analysis.shard_contents import (
     count_shard_tokens,
+    counts_documents,
     document_lengths,
+    length_percentiles,
     read_contents,
     sample_documents,
     shard_entries,
@@ -32,7 +34,6 @@ NUM_TOKENS_SHOWN = 15
 NUM_SAMPLES = 3
 SAMPLE_LINES = 4
 SAMPLE_TOKENS = 400  # more than fits in the lines
-PERCENTILES = {"min": 0, "10 %": 10, "25 %": 25, "median": 50, "75 %": 75, "90 %": 90, "99 %": 99, "max": 100}
 
 
 def inspect_shards(folder: Path, seed: int) -> str:
@@ -62,14 +63,13 @@ def _inspect_foreign(folder: Path, manifest: Manifest) -> str:
         ("dtype", manifest.dtype),
         ("tokenizer", "unknown: not stored in the files"),
     ]
-    # Without an index, finding documents means reading every token.
-    counts_documents = all(entry.index is not None for entry in shard_entries(manifest))
+    has_number = counts_documents(manifest)
     rows = [
-        [name, f"{split.documents:,}" if counts_documents else "-", f"{split.tokens:,}", f"{len(split.shards):,}"]
+        [name, f"{split.documents:,}" if has_number else "-", f"{split.tokens:,}", f"{len(split.shards):,}"]
         for name, split in manifest.splits.items()
     ]
     splits = columns(["split", "documents", "tokens", "shards"], rows)
-    return "\n\n".join([pairs(head, indent=0), splits, _shards(manifest, counts_documents=counts_documents)])
+    return "\n\n".join([pairs(head, indent=0), splits, _shards(manifest)])
 
 
 def _head(folder: Path, manifest: Manifest) -> str:
@@ -105,9 +105,10 @@ def _splits(manifest: Manifest) -> str:
     return columns(head, rows)
 
 
-def _shards(manifest: Manifest, *, counts_documents: bool = True) -> str:
+def _shards(manifest: Manifest) -> str:
+    has_number = counts_documents(manifest)
     rows = [
-        [entry.file, f"{entry.tokens:,}", f"{entry.documents:,}" if counts_documents else "-", format_size(entry.bytes)]
+        [entry.file, f"{entry.tokens:,}", f"{entry.documents:,}" if has_number else "-", format_size(entry.bytes)]
         for entry in shard_entries(manifest)
     ]
     if len(rows) > NUM_SHARDS_SHOWN:
@@ -145,9 +146,9 @@ def _lengths(folder: Path, manifest: Manifest) -> str:
     lengths = document_lengths(folder, manifest)
     if not len(lengths):
         return ""
-    values = np.percentile(lengths, list(PERCENTILES.values()), method="nearest")
-    head = ["", *PERCENTILES, "mean"]
-    row = ["tokens", *(f"{value:,}" for value in values.tolist()), f"{lengths.mean():,.1f}"]
+    percentiles = length_percentiles(lengths)
+    head = ["", *percentiles, "mean"]
+    row = ["tokens", *(f"{value:,}" for value in percentiles.values()), f"{lengths.mean():,.1f}"]
     total = sum(split.documents for split in manifest.splits.values())
     sample = f", in a sample of {len(lengths):,}" * (len(lengths) < total)
     mark = "" if manifest.end_of_text is None else ", end of text included"

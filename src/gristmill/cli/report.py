@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import tyro
 
@@ -40,8 +40,9 @@ class Command:
     )
 
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PATH…", help_behavior_hint="")]
-    """Run folder of `gristmill train-model`, tokenizer file or folder, or folder of shards. Pass two or more runs, or
-    two or more tokenizers, to compare them. Put them before --allowed-special."""
+    """Run folder of `gristmill train-model`, tokenizer file or folder, name of a published tokenizer such as gpt2, or
+    folder of shards. Pass two or more runs, or two or more tokenizers, to compare them. Put them before
+    --allowed-special."""
 
     output: Annotated[
         Path | None,
@@ -57,6 +58,9 @@ class Command:
 
     pattern: Annotated[str | None, tyro.conf.arg(metavar="NAME|REGEX", help_behavior_hint="")] = None
     """Pattern of tokenizers whose format does not store it, such as .tiktoken."""
+
+    download: Flag = False
+    """Download a published tokenizer that is not on this machine."""
 
     allowed_special: AllowedSpecial = ()
     """Special tokens that become their ids where a text contains them. all: every special token."""
@@ -98,8 +102,8 @@ class Command:
         return kinds[0]
 
     def _refuse_options_of_tokenizers(self, kind: Kind) -> None:
-        for option in ("text", "pattern", "allowed_special"):
-            if getattr(self, option) not in (None, ()):
+        for option in ("text", "pattern", "download", "allowed_special"):
+            if getattr(self, option):
                 name = option.replace("_", "-")
                 what = _in_words(kind)
                 raise UsageError(f"--{name} applies to a tokenizer, but {self.paths[0]} is {what}. Omit --{name}.")
@@ -134,26 +138,17 @@ class Command:
         return 0
 
     def _report_tokenizers(self, output: Path) -> int:
-        from gristmill.analysis.named_tokenizers import find_tokenizer
         from gristmill.report import write_tokenizer_comparison, write_tokenizer_report
 
         names = [str(path) for path in self.paths]
         texts, rule = named_files(self.text), allowed(self.allowed_special)
         rows = [("text", ", ".join(texts) if texts else "the built-in sample corpus (--text FILE to use another text)")]
+        options: Any = {"pattern": self.pattern, "download": self.download, "overwrite": self.overwrite}
         if len(names) == 1:
-            page = write_tokenizer_report(
-                find_tokenizer(names[0], pattern=self.pattern),
-                texts=texts,
-                allowed_special=rule,
-                name=self.paths[0].resolve().name,
-                out=output,
-                overwrite=self.overwrite,
-            )
+            page = write_tokenizer_report(names[0], texts=texts, allowed_special=rule, out=output, **options)
         else:
             rows.append(("tokenizers", f"{len(names)}"))
-            page = write_tokenizer_comparison(
-                names, texts=texts, allowed_special=rule, pattern=self.pattern, out=output, overwrite=self.overwrite
-            )
+            page = write_tokenizer_comparison(names, texts=texts, allowed_special=rule, out=output, **options)
         print(pairs([("page", str(page)), *rows]))
         return 0
 

@@ -151,15 +151,17 @@ class Command(ExecutorOptions, ReadingOptions):
         return page
 
     def _write_report(self, tokenizer: Tokenizer, corpus: FoundFiles | Words, page: Path) -> None:
-        from gristmill.analysis.texts import MAX_TEXT_BYTES, Text, sample_text
+        from gristmill.analysis.texts import MAX_TEXT_BYTES, Text, sample_text, whole_characters
         from gristmill.corpus import FoundFiles, Reading
         from gristmill.report.token_writing import write_training_report
 
-        text = sample_text()
         if isinstance(corpus, FoundFiles):
             reading = Reading.checked(self.read_options(), documents="file")
             data = b"\n".join(_first_texts(corpus, reading, MAX_TEXT_BYTES))
-            text = Text("the training corpus", data, is_cut=len(data) >= MAX_TEXT_BYTES)
+            is_cut = len(data) >= MAX_TEXT_BYTES
+            text = Text("the training corpus", whole_characters(data) if is_cut else data, is_cut=is_cut)
+        else:  # word counts, which have no text
+            text = sample_text()
         write_training_report(tokenizer, text, name=self.output.name, out=page, overwrite=self.overwrite)
         print(pairs([("report", str(page))]))
 

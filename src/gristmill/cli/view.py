@@ -28,12 +28,16 @@ class Command:
     EXAMPLES: ClassVar[Examples] = (
         ("Watch a run while it trains, and generate text with its checkpoints.", "gristmill view run"),
         ("Overlay the curves of two runs.", "gristmill view run-a run-b"),
-        ("Compare two tokenizers on text that you type.", "gristmill view old.json new.json"),
+        (
+            "Compare two tokenizers, one of them published, on text that you type.",
+            "gristmill view tok.json cl100k_base",
+        ),
         ("Show everything in a folder, and open the browser.", "gristmill view quickstart --open"),
     )
 
     paths: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PATH…", help_behavior_hint="")]
-    """Tokenizers, folders of shards, run folders, or folders that contain them."""
+    """Tokenizers, folders of shards, run folders, or folders that contain them. A name such as gpt2 or cl100k_base
+    stands for a published tokenizer whose files are on this machine."""
 
     host: str = "127.0.0.1"
     """Address to listen on. Pass 0.0.0.0 to let other machines open the pages; they need the token too."""
@@ -48,6 +52,12 @@ class Command:
 
     device: Annotated[DeviceName, tyro.conf.arg(metavar="DEVICE")] = "auto"
     """Device of the playground: cpu, cuda, mps, or auto (a GPU, but the CPU while one of these runs is trained)."""
+
+    pattern: Annotated[str | None, tyro.conf.arg(metavar="NAME|REGEX", help_behavior_hint="")] = None
+    """Pattern of tokenizers whose format does not store it, such as .tiktoken."""
+
+    download: Flag = False
+    """Download a published tokenizer that is not on this machine."""
 
     plugin: Plugin = None
 
@@ -77,6 +87,8 @@ class Command:
             port=self.port,
             open_browser=self.open,
             device=self.device,
+            pattern=self.pattern,
+            download=self.download,
             announce=_announce,
         )
         print("Stopped.", file=sys.stderr)

@@ -189,7 +189,7 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: not a JSON object. The file is damaged.")
     try:
-        return {printable(key): _cleaned(value) for key, value in content.items()}
+        return {without_surrogates(key): _cleaned(value) for key, value in content.items()}
     except RecursionError:
         raise CheckpointError(f"{path}: nested more than {MAX_DEPTH} levels deep. The file is damaged.") from None
 
@@ -199,13 +199,13 @@ def _cleaned(value: Any, depth: int = 1) -> Any:
     if depth > MAX_DEPTH:
         raise RecursionError
     if isinstance(value, dict):
-        return {printable(key): _cleaned(item, depth + 1) for key, item in value.items()}
+        return {without_surrogates(key): _cleaned(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
         return [_cleaned(item, depth + 1) for item in value]
-    return printable(value) if isinstance(value, str) else value
+    return without_surrogates(value) if isinstance(value, str) else value
 
 
-def printable(text: str) -> str:
+def without_surrogates(text: str) -> str:
     """Return the text with escapes for lone surrogates, which files cannot hold."""
     return text.encode("utf-8", "backslashreplace").decode()
 
@@ -215,7 +215,7 @@ def with_sources(record: dict[str, Any]) -> dict[str, Any]:
     sources = record.get("sources")
     if not isinstance(sources, dict):
         return record
-    return {**record, **{f"{LOSS_ON}{printable(name)}": loss for name, loss in sources.items()}}
+    return {**record, **{f"{LOSS_ON}{without_surrogates(name)}": loss for name, loss in sources.items()}}
 
 
 def _table(records: list[dict[str, Any]]) -> Table:
@@ -244,7 +244,7 @@ def _list(record: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _text(record: Mapping[str, Any], name: str) -> str:
-    return printable(str(record.get(name, "")))
+    return without_surrogates(str(record.get(name, "")))
 
 
 def _sample(record: Mapping[str, Any]) -> Sample:

@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 
 from gristmill.analysis.shard_contents import (
     count_shard_tokens,
+    counts_documents,
     document_lengths,
+    length_bins,
+    length_percentiles,
     read_contents,
     sample_documents,
     shard_entries,
@@ -45,8 +48,6 @@ NUM_FREQUENT = 24
 NUM_SAMPLES = 5
 SAMPLE_TOKENS = 300
 MAX_SOURCES = 20
-NUM_BINS = 40
-PERCENTILES = {"shortest": 0, "10 %": 10, "25 %": 25, "median": 50, "75 %": 75, "90 %": 90, "99 %": 99, "longest": 100}
 
 
 def shards_document(folder: Path, *, seed: int = 0) -> Document:
@@ -77,14 +78,9 @@ def shards_document(folder: Path, *, seed: int = 0) -> Document:
     )
 
 
-def _counts_documents(manifest: Manifest) -> bool:
-    """Return whether the number of documents is known without reading every token."""
-    return bool(manifest.vocab_size) or all(entry.index is not None for entry in shard_entries(manifest))
-
-
 def _result(manifest: Manifest, num_tokens: int) -> str:
     num_documents = sum(split.documents for split in manifest.splits.values())
-    documents = f" in {num_documents:,} documents" if _counts_documents(manifest) else ""
+    documents = f" in {num_documents:,} documents" if counts_documents(manifest) else ""
     return f"{num_tokens:,} tokens{documents}, format {manifest.layout}, {manifest.dtype}."
 
 
@@ -100,7 +96,7 @@ def _figures(
     num_shards = len(shard_entries(manifest))
     used = int(np.count_nonzero(counts))
     found = [Figure("tokens", figures.short(num_tokens), f"{num_shards:,} shard{'s' * (num_shards != 1)}")]
-    if _counts_documents(manifest):
+    if counts_documents(manifest):
         found.append(Figure("documents", figures.short(sum(split.documents for split in splits)), ""))
     if len(lengths):
         found.append(Figure("mean length", f"{lengths.mean():,.0f}", "tokens per document"))
@@ -124,7 +120,7 @@ def _splits_table(manifest: Manifest) -> Table:
     rows = []
     for name, split in manifest.splits.items():
         ratio = split.source_bytes / split.tokens if split.tokens and split.source_bytes else None
-        documents = f"{split.documents:,}" if _counts_documents(manifest) else "–"
+        documents = f"{split.documents:,}" if counts_documents(manifest) else "–"
         text = figures.size(split.source_bytes) if split.source_bytes else "–"
         rows.append(
             cells([name, documents, f"{split.tokens:,}", text, optional(ratio, ".3f"), f"{len(split.shards):,}"])
@@ -142,18 +138,13 @@ def _lengths_plot(manifest: Manifest, lengths: NDArray[np.int64]) -> Plot | None
     positive = lengths[lengths > 0]
     if not len(positive):
         return None
-    low, high = int(positive.min()), int(positive.max())
-    short, long = np.percentile(positive, [5, 95])
-    is_wide = long > 20 * short  # lengths of several orders of magnitude
-    spaced = np.geomspace(low, high + 1, NUM_BINS + 1) if is_wide else np.linspace(low, high + 1, NUM_BINS + 1)
-    edges = np.unique(np.round(spaced).astype(np.int64))
-    numbers, _ = np.histogram(positive, edges)
+    edges, numbers, is_log = length_bins(positive)
 
     def draw(axes: Any) -> None:
-        if is_wide:
+        if is_log:
             log_axis(axes, "x", [positive])
         else:
-            axes.set_xlim(0, 1.02 * (high + 1))
+            axes.set_xlim(0, 1.02 * edges[-1])
         axes.bar(edges[:-1], numbers, np.diff(edges), align="edge", color=BLUE, linewidth=0.4, edgecolor="white")
         axes.yaxis.set_major_formatter(lambda value, _: figures.short(value))
         axes.set_ylabel("documents")
@@ -174,9 +165,9 @@ def _sampled(manifest: Manifest, lengths: NDArray[np.int64]) -> str:
 def _lengths_table(manifest: Manifest, lengths: NDArray[np.int64]) -> Table:
     if not len(lengths):
         return Table("Document lengths", [], [])
-    values = np.percentile(lengths, list(PERCENTILES.values()), method="nearest")
-    row = ["tokens", *(f"{value:,}" for value in values.tolist()), f"{lengths.mean():,.1f}"]
-    columns = [Column(name) for name in ("length in", *PERCENTILES, "mean")]
+    percentiles = length_percentiles(lengths)
+    row = ["tokens", *(f"{value:,}" for value in percentiles.values()), f"{lengths.mean():,.1f}"]
+    columns = [Column(name) for name in ("length in", *percentiles, "mean")]
     return Table("Document lengths", columns, [cells(row)])
 
 

@@ -34,6 +34,8 @@ def write_tokenizer_report(
     *,
     texts: Texts = None,
     allowed_special: Specials = NONE,
+    pattern: str | None = None,
+    download: bool = False,
     name: str | None = None,
     out: str | os.PathLike[str] = REPORT_FILE,
     overwrite: bool = False,
@@ -47,11 +49,14 @@ def write_tokenizer_report(
 
     Args:
         tokenizer: A `Tokenizer`, the path of a tokenizer file or folder, a `tiktoken.Encoding`, or a Hugging Face
-            tokenizer.
+            tokenizer. A `str` may also be the name of a published tokenizer whose files are on this machine, such as
+            "gpt2" or "cl100k_base".
         texts: The text files to measure on: one path, several, or paths by name, such as
             `{"English": "en.txt", "Japanese": "ja.txt"}`. Of each, the first 10 MB are used. Default: 1 MB of the
             built-in sample corpus.
         allowed_special: Special tokens that become their ids where a text contains them, or "all".
+        pattern: Pattern of a file whose format does not store it, such as .tiktoken.
+        download: Whether a published tokenizer that is not on this machine may be downloaded.
         name: Title of the page. Default: the name of the file or folder.
         out: The page to write.
         overwrite: Whether to replace an existing file at `out`.
@@ -61,6 +66,7 @@ def write_tokenizer_report(
 
     Raises:
         FileExistsError: `out` exists, and `overwrite` is False.
+        FileNotFoundError: The tokenizer is neither a file nor a name that is known on this machine.
         TokenizerFormatError: The file is not a tokenizer.
         SpecialTokenError: `allowed_special` names an unknown token.
         OptionError: `texts` is empty.
@@ -75,7 +81,8 @@ def write_tokenizer_report(
     require_packages("gm.report.write_tokenizer_report", "matplotlib", "jinja2")
     with publish(out, overwrite=overwrite) as file:  # first, because it refuses to replace an existing file
         title = _name_of(tokenizer, "Tokenizer") if name is None else name
-        measured = measure_texts(title, as_tokenizer(tokenizer), read_texts(texts), allowed_special=allowed_special)
+        loaded = _load(tokenizer, pattern, download)
+        measured = measure_texts(title, loaded, read_texts(texts), allowed_special=allowed_special)
         file.write(_page(tokenizer_document(measured)))
     return Path(out)
 
@@ -97,8 +104,7 @@ def write_tokenizer_comparison(
     differently.
 
     Args:
-        tokenizers: Two or more tokenizers, as in `write_tokenizer_report`, or tokenizers by name. A `str` may also be
-            the name of a published tokenizer whose files are on this machine, such as "gpt2" or "cl100k_base".
+        tokenizers: Two or more tokenizers, as in `write_tokenizer_report`, or tokenizers by title.
         texts: As in `write_tokenizer_report`.
         allowed_special: As in `write_tokenizer_report`.
         pattern: Pattern of the files whose format does not store it, such as .tiktoken.
@@ -128,14 +134,7 @@ def write_tokenizer_comparison(
     with publish(out, overwrite=overwrite) as file:  # first, because it refuses to replace an existing file
         given = read_texts(texts)
         measured = [
-            measure_texts(
-                name,
-                find_tokenizer(each, pattern=pattern, download=download)
-                if isinstance(each, str | os.PathLike)
-                else as_tokenizer(each),
-                given,
-                allowed_special=allowed_special,
-            )
+            measure_texts(name, _load(each, pattern, download), given, allowed_special=allowed_special)
             for name, each in named
         ]
         file.write(_page(comparison_document(measured, allowed_special=allowed_special)))
@@ -193,6 +192,12 @@ def write_training_report(
         measured = measure_texts(name, tokenizer, [text], allowed_special="all")
         file.write(_page(tokenizer_document(measured)))
     return Path(out)
+
+
+def _load(tokenizer: AnyTokenizer, pattern: str | None, download: bool) -> Tokenizer:
+    if isinstance(tokenizer, str | os.PathLike):
+        return find_tokenizer(tokenizer, pattern=pattern, download=download)
+    return as_tokenizer(tokenizer)
 
 
 def _page(document: Document) -> bytes:

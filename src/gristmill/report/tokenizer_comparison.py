@@ -43,7 +43,7 @@ def _three_digits(value: float) -> str:
 
 
 MEASURES = (
-    Measure("vocabulary", "tokens, special tokens included", lambda each: each.tokenizer.vocab_size, _whole, None),
+    Measure("vocabulary", "tokens, special tokens included", lambda each: each.total.num_vocabulary, _whole, None),
     Measure("tokens", "of all texts", lambda each: each.total.num_tokens, _whole, min),
     Measure("bytes per token", "more is better", lambda each: each.total.bytes_per_token, _three_digits, max),
     Measure("fertility", "tokens per word", lambda each: each.total.fertility, _three_digits, min),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.analysis.growth import compression_curve, strangest_tokens
+from gristmill.analysis.growth import compression_curve, unexpectedly_rare_tokens
 from gristmill.analysis.scripts import ScriptUsage, script_usage, vocabulary_scripts
+from gristmill.analysis.strangeness import strangest_tokens
 from gristmill.analysis.texts import Text
 from gristmill.analysis.token_text import shortened, show_token
 from gristmill.analysis.usage import Usage, sum_of, usage_of_ids, zipf_curve
@@ -60,7 +62,7 @@ class Measured:
     classes: TokenClasses
     plain_specials: Sequence[str] = ()  # special tokens that a text contains and that were encoded as plain text
 
-    @property
+    @cached_property
     def total(self) -> Usage:
         """The figures on all texts together."""
         return sum_of(self.usages)
@@ -111,12 +113,12 @@ def tokenizer_document(measured: Measured) -> Document:
     tokenizer, total = measured.tokenizer, measured.total
     what = texts_in_words(measured.texts)
     ratio = total.bytes_per_token
-    result = f"{tokenizer.vocab_size:,} tokens. " + (
+    result = f"{total.num_vocabulary:,} tokens. " + (
         f"{ratio:.2f} bytes per token on {what}." if ratio is not None else f"There is no text to measure: {what}."
     )
     sections: list[Section] = [
         Plots("Vocabulary and text", _plots(measured, what)),
-        texts_table([measured], "By text") if len(measured.texts) > 1 else Table("By text", [], []),
+        _texts_table(measured),
         _scripts_table(measured),
     ]
     if tokenizer.profile is not None:
@@ -152,7 +154,7 @@ def _figures(measured: Measured) -> list[Figure]:
     unused = figures.percent(len(total.unused) / len(classes.ordinary))
     share = measured.partial_share
     return [
-        Figure("vocabulary", f"{tokenizer.vocab_size:,}", f"{len(tokenizer.merges):,} merges"),
+        Figure("vocabulary", f"{total.num_vocabulary:,}", f"{len(tokenizer.merge_ids):,} merges"),
         Figure("bytes per token", optional(total.bytes_per_token, ".3f"), "more is better"),
         Figure("fertility", optional(total.fertility, ".3f"), "tokens per word; fewer is better"),
         Figure("Rényi efficiency", optional(total.renyi_efficiency, ".3f"), "evenness of use, from 0 to 1"),
@@ -209,29 +211,25 @@ def _with_rest(rows: list[tuple[str, int]], most: int) -> list[tuple[str, int]]:
     return [*rows[: most - 1], (f"{len(rows) - most + 1} more", rest)]
 
 
-def texts_table(measured: Sequence[Measured], title: str) -> Table:
-    """Return the figures of one tokenizer on each text."""
+def _texts_table(measured: Measured) -> Table:
+    """Return the figures on each text, if there are several."""
     names = ["text", "size", "tokens", "bytes/token", "tokens/word", "tokens/character", "Rényi", "unused"]
     rows = []
-    for each in measured:
-        for text, usage in zip(each.texts, each.usages, strict=True):
-            per_character = usage.num_tokens / usage.num_characters if usage.num_characters else None
-            rows.append(
-                cells(
-                    [
-                        text.name,
-                        figures.size(usage.num_bytes),
-                        f"{usage.num_tokens:,}",
-                        optional(usage.bytes_per_token, ".3f"),
-                        optional(usage.fertility, ".3f"),
-                        optional(per_character, ".3f"),
-                        optional(usage.renyi_efficiency, ".3f"),
-                        f"{len(usage.unused):,}",
-                    ]
-                )
-            )
+    for text, usage in zip(measured.texts, measured.usages, strict=True):
+        per_character = usage.num_tokens / usage.num_characters if usage.num_characters else None
+        row = [
+            text.name,
+            figures.size(usage.num_bytes),
+            f"{usage.num_tokens:,}",
+            optional(usage.bytes_per_token, ".3f"),
+            optional(usage.fertility, ".3f"),
+            optional(per_character, ".3f"),
+            optional(usage.renyi_efficiency, ".3f"),
+            f"{len(usage.unused):,}",
+        ]
+        rows.append(cells(row))
     note = "A word is a span without white space, so tokens per word mean little for text without spaces between words."
-    return Table(title, [Column(name) for name in names], rows, note)
+    return Table("By text", [Column(name) for name in names], rows if len(rows) > 1 else [], note)
 
 
 def _scripts_table(measured: Measured) -> Table:
@@ -324,17 +322,18 @@ def _token_groups(measured: Measured) -> list[TokenGroup]:
     counts, lengths = total.counts, token_lengths(tokenizer)
     learned = classes.longest[lengths[classes.longest] > 1]
     top = np.argsort(-counts, kind="stable")[:NUM_TOKENS_SHOWN]
-    strange, applied, expected = strangest_tokens(tokenizer, counts, NUM_TOKENS_SHOWN)
+    rare, applied, expected = unexpectedly_rare_tokens(tokenizer, counts, NUM_TOKENS_SHOWN)
     partial = classes.partial_utf8[lengths[classes.partial_utf8] > 1]
     unused = total.unused[lengths[total.unused] > 1]
     groups = [
         ("Most frequent", f"{total.num_used:,} tokens occur.", top[counts[top] > 0], [f"{n:,}" for n in counts[top]]),
         (
-            "Strangest",
+            "Rarer than expected",
             "Rare here, although tokens learned just before and after are frequent: count, and the count they suggest.",
-            strange,
+            rare,
             [f"{n:,} of {m:,}" for n, m in zip(applied.tolist(), expected.tolist(), strict=True)],
         ),
+        ("Strangest", "Most unlike the rest of the vocabulary. Number: the id.", strangest_tokens(tokenizer), None),
         ("Longest", "Length in bytes.", learned, [f"{n:,}" for n in lengths[learned]]),
         ("Never used", f"{len(total.unused):,} tokens, first those with the lowest ids. Number: the id.", unused, None),
         (
@@ -375,7 +374,7 @@ def _settings(measured: Measured) -> list[tuple[str, str]]:
     return [
         ("pattern", tokenizer.pattern),
         ("special tokens", (", ".join(specials[:8]) + rest) or "none"),
-        ("merges", f"{len(tokenizer.merges):,}"),
+        ("merges", f"{len(tokenizer.merge_ids):,}"),
         ("fingerprint", tokenizer.fingerprint),
         *[
             (f"text {text.name}" if len(measured.texts) > 1 else "text", _text_in_words(text))

@@ -26,8 +26,8 @@ from gristmill.report.records import (
     Posterior,
     Sample,
     posterior_of,
-    printable,
     with_sources,
+    without_surrogates,
 )
 from gristmill.small_files import parse_json
 from gristmill.view.run_columns import Columns
@@ -37,7 +37,7 @@ __all__ = ["TABLES", "Kept", "MetricsTail"]
 TABLES = ("train", "val", "full", "posterior")  # "full": validations on the whole split, which are not a curve
 BLOCK_BYTES = 1 << 18  # small blocks keep the decoded records in the cache: 0.2 s for 100,000 records, 0.35 s at once
 POLL_BYTES = 64 << 20  # read per call, so that a page shows the start of a very long run early
-MAX_LINE_BYTES = 64 << 20
+MAX_LINE_BYTES = POLL_BYTES
 MARK_BYTES = 64  # bytes before the position that must not have changed
 MAX_SAMPLES, MAX_EVENTS, MAX_TEXT = 100, 500, 20_000
 MAX_CELLS = 4_000_000  # of the KL per dimension
@@ -146,7 +146,7 @@ class MetricsTail:
     def _read(self, descriptor: int) -> bool:
         """Read complete lines up to the end of the file; return whether the limit per call came first."""
         self.problem = ""
-        rest, num_bytes = b"", 0
+        rest, num_bytes = bytearray(), 0
         while num_bytes < POLL_BYTES:
             if self._offset >= MAX_METRICS_BYTES:
                 self.problem = f"{METRICS_FILE} has more than {MAX_METRICS_BYTES:,} bytes. Later records are not shown."
@@ -158,15 +158,16 @@ class MetricsTail:
             end = block.rfind(b"\n") + 1
             if not end:
                 rest += block
-                if len(rest) > MAX_LINE_BYTES:
+                # Not more than a call reads: a longer line would be read again from its start in every call.
+                if len(rest) >= MAX_LINE_BYTES:
                     self.problem = f"{METRICS_FILE} has a line of more than {MAX_LINE_BYTES:,} bytes. It is damaged."
                     return False
                 continue
-            lines = rest + block[:end]
+            lines = bytes(rest) + block[:end]
             self._add(self._records(lines))
             self._offset += len(lines)
             self._mark = lines[-MARK_BYTES:]
-            rest = b""
+            rest.clear()
         return True
 
     def _records(self, lines: bytes) -> list[dict[str, Any]]:
@@ -252,7 +253,7 @@ def _step(record: dict[str, Any]) -> int:
 
 
 def _text(record: dict[str, Any], name: str) -> str:
-    return printable(str(record.get(name, "")))
+    return without_surrogates(str(record.get(name, "")))
 
 
 def _sample(record: dict[str, Any]) -> Sample:

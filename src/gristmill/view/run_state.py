@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -12,16 +9,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gristmill.errors import FormatError, GristmillError
+from gristmill.errors import GristmillError
+from gristmill.lm.training.run_lock import where_trained
 from gristmill.report.records import CONFIG_FILE, MACHINE_FILE, Records, read_object
 from gristmill.report.summary import total_steps, trouble
-from gristmill.small_files import read_small_file
 from gristmill.view.metrics_tail import MetricsTail
 
 __all__ = ["Description", "Status", "is_training", "records_of", "status_of"]
 
-LOCK_FILE = ".lock"  # as in lm.training.run_lock, which needs torch
-MAX_LOCK_BYTES = 1 << 12
 RECENT_SECONDS = 120.0  # a run of another machine counts as training if its last record is not older
 PACE_SECONDS = 60.0  # of training that the speed is measured over
 
@@ -132,42 +127,10 @@ def _state(folder: Path, tail: MetricsTail, step: int, total: int | None) -> str
 
 
 def is_training(folder: Path, modified: float | None) -> bool:
-    """Return whether a process trains in the folder.
-
-    Only reads the lock file. Taking the lock for a moment would make a run that starts in that moment fail.
-    """
-    path = folder / LOCK_FILE
-    try:
-        data = read_small_file(path, what="a lock file", max_bytes=MAX_LOCK_BYTES, error=FormatError)
-        inode = path.stat().st_ino
-        holder = json.loads(data)
-        pid, host = int(holder["pid"]), holder["host"]
-    except (OSError, FormatError):
-        return False
-    except (ValueError, KeyError, TypeError):
-        return False  # the process has just created the file, and writes its name next
-    if host != socket.gethostname():
-        return modified is not None and time.time() - modified < RECENT_SECONDS
-    return _exists(pid) and _is_locked(inode)
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except (OSError, OverflowError):
-        return False
-    return True
-
-
-def _is_locked(inode: int) -> bool:
-    """Return whether any process has a lock on this file, if the system lists them: a number may be used again."""
-    try:
-        lines = Path("/proc/locks").read_text().splitlines()
-    except OSError:
-        return True
-    return any(f":{inode}" in line for line in lines)
+    """Return whether a process trains in the folder. `modified` is the time of the last record of the run."""
+    where = where_trained(folder)
+    is_recent = modified is not None and time.time() - modified < RECENT_SECONDS
+    return where == "here" or (where == "elsewhere" and is_recent)
 
 
 def _seconds_left(train: Any, total: int | None) -> float | None:

@@ -59,7 +59,10 @@ class Guard:
     """
 
     def __init__(self, app: Any, *, token: str, host: str) -> None:
-        self._app, self._token, self._host = app, token, host
+        self._app, self._token = app, token
+        self._is_local = is_loopback(host)
+        # Looked up once: a name server that does not answer would stall every request.
+        self._names = set() if self._is_local else {host.lower(), *map(str.lower, _names_of_this_machine())}
 
     def close(self) -> None:
         """End all event streams. Called on the event loop of the server."""
@@ -115,15 +118,19 @@ class Guard:
         name = name.removeprefix("[").removesuffix("]").lower()
         if is_loopback(name):
             return True
-        if is_loopback(self._host):
+        if self._is_local:
             return False
-        if name in (self._host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()):
+        if name in self._names:
             return True
         try:
             ipaddress.ip_address(name)
         except ValueError:
             return False
         return True
+
+
+def _names_of_this_machine() -> tuple[str, str]:
+    return socket.gethostname(), socket.getfqdn()
 
 
 _TOO_LARGE = f"The request is too large. At most {MAX_BODY_BYTES:,} bytes are allowed."

@@ -29,6 +29,8 @@ def serve(
     port: int | None = None,
     open_browser: bool = False,
     device: str = "auto",
+    pattern: str | None = None,
+    download: bool = False,
     announce: Callable[[str], object] = print,
 ) -> None:
     """Serve the pages of the artefacts at `paths` until Ctrl-C.
@@ -37,9 +39,10 @@ def serve(
         need the token in the address.
     port: None: 8765, or the next free port.
     device: Device of the playground: "auto", "cpu", "cuda" or "mps".
+    pattern, download: See `find_artefacts`.
     announce: Gets the address of the pages once the server listens.
     """
-    artefacts = find_artefacts(paths)
+    artefacts = find_artefacts(paths, pattern=pattern, download=download)
     with packages_for("gristmill view"):
         from gristmill.view.app import make_app
     token = make_token()

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.analysis.shard_contents import count_shard_tokens, document_lengths, read_contents
+from gristmill.analysis.shard_contents import count_shard_tokens, document_lengths, read_contents, shard_entries
 from gristmill.analysis.vocabulary import token_lengths
 from gristmill.errors import GristmillError, InputChangedError, ShardsFormatError
 from gristmill.shards import Manifest, Shards
@@ -100,7 +100,8 @@ class OpenFolder:
                 shards = Shards(self.path, split=name, tokenizer=tokenizer)
                 if not self.is_current():
                     raise InputChangedError(f"{self.path}: the shards have just been replaced. Try again.")
-                self._splits[name, number] = OpenSplit(shards, self.manifest.splits[name].documents)
+                has_index = all(entry.index is not None for entry in self.manifest.splits[name].shards)
+                self._splits[name, number] = OpenSplit(shards, has_index)
             return self._splits[name, number]
 
     def counts(self, split: str) -> NDArray[np.int64]:
@@ -129,13 +130,13 @@ class OpenSplit:
     """A split and the units in which a page shows it: documents, or parts of equal size if no file records them."""
 
     shards: Shards
-    num_recorded: int  # documents that the manifest records
+    has_index: bool  # whether files record where documents end
 
     @cached_property
     def why_parts(self) -> str | None:
         """None if the documents are known; otherwise why the split is shown in parts of equal size."""
         shards = self.shards
-        if all(entry.index is not None for entry in shards._split.shards):
+        if self.has_index:
             return None
         if shards.end_of_text is None:
             return "The files do not record where documents end, and no end-of-text token is known."
@@ -242,7 +243,7 @@ def _is_unchanged(edition: Edition) -> bool:
 
 def _stamp(folder: Path, manifest: Manifest) -> tuple[Any, ...]:
     """Return what changes when another program replaces files, which gives no other sign."""
-    files = [entry.file for split in manifest.splits.values() for entry in split.shards][:MAX_STAMPED_FILES]
+    files = [entry.file for entry in shard_entries(manifest)[:MAX_STAMPED_FILES]]
     try:
         return tuple((status.st_size, status.st_mtime_ns) for status in ((folder / file).stat() for file in files))
     except OSError:

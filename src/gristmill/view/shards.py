@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from gristmill.analysis.shard_contents import counts_documents, length_bins, length_percentiles
 from gristmill.analysis.usage import zipf_curve
 from gristmill.errors import InputChangedError, ShardsFormatError, UnknownTokenError
 from gristmill.shards.layouts import layout_of
@@ -29,11 +30,8 @@ __all__ = ["routes"]
 PAGE_TOKENS = 2_000  # of a document
 PAGE_ROWS = 50
 FREQUENCY_ROWS = 25
-NUM_BINS = 32
-LONG_TAIL = 8  # times the median: a longer document makes the axis logarithmic
 SHOWN_BYTES = 24  # of a token, in hexadecimal
 MAX_NUMBER = 2**53 - 1  # JavaScript represents larger integers inexactly
-PERCENTILES = {"min": 0, "10 %": 10, "25 %": 25, "median": 50, "75 %": 75, "90 %": 90, "99 %": 99, "max": 100}
 
 
 class SearchRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -87,8 +85,7 @@ class _Room:
             return reply(opened)
         manifest, mark = opened.manifest, opened.manifest.end_of_text
         layout = layout_of(manifest.layout, manifest.options)
-        entries = [entry for split in manifest.splits.values() for entry in split.shards]
-        counts_documents = not opened.is_foreign or all(entry.index is not None for entry in entries)
+        has_number = counts_documents(manifest)
         return reply(
             {
                 "edition": opened.edition,
@@ -105,7 +102,7 @@ class _Room:
                 "splits": [
                     {
                         "name": name,
-                        "documents": split.documents if counts_documents else None,
+                        "documents": split.documents if has_number else None,
                         "tokens": split.tokens,
                         "source_bytes": None if opened.is_foreign else split.source_bytes,
                         "bytes": sum(entry.bytes for entry in split.shards),
@@ -221,7 +218,6 @@ class _Room:
         if not len(lengths):
             return reply({"edition": opened.edition, "problem": "The split has no documents."})
         edges, counts, is_log = length_bins(lengths)
-        values = np.percentile(lengths, list(PERCENTILES.values()), method="nearest").tolist()
         return reply(
             {
                 "edition": opened.edition,
@@ -230,7 +226,7 @@ class _Room:
                 "edges": edges,
                 "is_log": is_log,
                 "counts": counts,
-                "percentiles": dict(zip(PERCENTILES, values, strict=True)),
+                "percentiles": length_percentiles(lengths),
                 "mean": float(lengths.mean()),
             }
         )
@@ -286,30 +282,6 @@ class _Room:
         if layout_of(opened.manifest.layout, opened.manifest.options).converts:
             return load_tokenizer(opened.manifest, opened.path)
         return self._split(request, name, _tokenizer_number(request))[1].tokenizer
-
-
-def length_bins(lengths: NDArray[np.int64]) -> tuple[list[int], list[int], bool]:
-    """Return edges and counts of a histogram: bin i has the lengths from edge i up to, not including, edge i + 1.
-
-    The bins have equal widths, or, if a few documents are much longer than the others, equal widths on a logarithmic
-    axis. The third value is True for a logarithmic axis.
-
-    >>> length_bins(np.array([1, 2, 2, 5]))
-    ([1, 2, 3, 4, 5, 6], [1, 2, 0, 0, 1], False)
-    """
-    low, high = int(lengths.min()), int(lengths.max()) + 1
-    is_log = high - low > NUM_BINS and high > LONG_TAIL * max(float(np.median(lengths)), 1)
-    if high - low <= NUM_BINS:
-        edges = np.arange(low, high + 1)
-    elif is_log:
-        first = max(low, 1)
-        edges = np.unique(np.round(np.geomspace(first, high, NUM_BINS + 1)).astype(np.int64))
-        if low < first:
-            edges = np.concatenate([[low], edges])
-    else:
-        edges = np.round(np.linspace(low, high, NUM_BINS + 1)).astype(np.int64)
-    counts, _ = np.histogram(lengths, np.append(edges[:-1], high - 0.5))  # the last bin of NumPy includes its end
-    return edges.tolist(), counts.tolist(), is_log
 
 
 def _try_open(folder: ShardFolder) -> OpenFolder | dict[str, Any]:

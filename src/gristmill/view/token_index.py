@@ -6,21 +6,20 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import cached_property
-from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.analysis.strangeness import strangest_tokens
+from gristmill.analysis.texts import sample_text
 from gristmill.analysis.usage import count_characters
 from gristmill.analysis.vocabulary import TokenClasses, token_classes, token_lengths
 from gristmill.encode.tokenizer import Tokenizer
 from gristmill.pretokenize.cutting import pretokenize
-from gristmill.sample_corpus import stories
 from gristmill.view.replies import Refusal
 
-__all__ = ["By", "Class", "TokenIndex", "encoding", "sample_text"]
+__all__ = ["By", "Class", "TokenIndex", "encoding"]
 
 By = Literal["contains", "begins", "bytes", "id"]
 Class = Literal["all", "longest", "strangest", "whitespace", "partial", "special", "not_itself", "used", "unused"]
@@ -29,7 +28,6 @@ Ids = NDArray[np.int64]
 SHOWN_BYTES = 256  # of a long token in a list
 MAX_TREE_TOKENS = 400  # distinct tokens in a merge tree
 MAX_BUILT = 50  # tokens that are built from a token
-SAMPLE_STORIES = 300  # about 400 kB
 
 
 class TokenIndex:
@@ -82,8 +80,8 @@ class TokenIndex:
 
     @cached_property
     def sample_counts(self) -> Ids:
-        """How often the sample stories use each id."""
-        return self.counts(sample_text(), specials=False)
+        """How often the sample stories use each id: the text that reports measure on unless another one is given."""
+        return self.counts(sample_text().data, specials=False)
 
     def counts(self, text: bytes, *, specials: bool) -> Ids:
         """Return how often `text` uses each id."""
@@ -204,11 +202,6 @@ def _from_hex(query: str) -> bytes:
     except ValueError:
         message = f"{query[:40]!r} is not a sequence of bytes in hexadecimal. Enter pairs of digits, such as e4 bd a0."
         raise Refusal(message) from None
-
-
-def sample_text() -> bytes:
-    """Return the stories that "never used" can refer to."""
-    return "\n\n".join(islice(stories(0), SAMPLE_STORIES)).encode()
 
 
 def encoding(index: TokenIndex, text: bytes, *, specials: bool, first: int, max_tokens: int) -> dict[str, Any]:

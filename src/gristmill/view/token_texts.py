@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
+from gristmill.analysis.token_text import escaped
+
 __all__ = ["shown", "token_texts"]
 
 MAX_TOKEN_BYTES = 400  # of a token that is shown
@@ -49,11 +51,4 @@ def shown(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c in "\n\t" or c in _JOINERS else _escaped(c) for c in text)
-
-
-def _escaped(character: str) -> str:
-    code = ord(character)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not part of a complete character
-        return f"\\x{code - 0xDC00:02x}"
-    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return "".join(c if c.isprintable() or c in "\n\t" or c in _JOINERS else escaped(c) for c in text)

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from gristmill.encode.tokenizer import Tokenizer
+from gristmill.analysis.named_tokenizers import find_tokenizer
 from gristmill.errors import GristmillError
 from gristmill.view.artefacts import Artefacts, TokenizerArtefact
 from gristmill.view.replies import Refusal, pick, read, reply
@@ -64,17 +64,18 @@ class _Kept:
     """A tokenizer that is loaded again when its file changes."""
 
     def __init__(self, artefact: TokenizerArtefact) -> None:
-        self.name, self._path = artefact.name, artefact.path
+        self.name, self._path, self._pattern = artefact.name, artefact.path, artefact.pattern
         self._tokenizer = artefact.tokenizer
         self._index: TokenIndex | None = None
         self._stamp = _stamp(artefact.path)
+        self._is_published = not self._stamp  # a published name: no file can change
         self._lock = threading.Lock()
         self.version = 0
         self.note = ""
 
     def index(self) -> TokenIndex:
         """Return the index of the tokenizer as it is now, or as it was before its file was removed or damaged."""
-        stamp = _stamp(self._path)
+        stamp = () if self._is_published else _stamp(self._path)
         with self._lock:
             if stamp != self._stamp:
                 self._stamp = stamp
@@ -88,7 +89,7 @@ class _Kept:
             self.note = f"{self.name} no longer exists. The page shows it as it was loaded before."
             return
         try:
-            self._tokenizer = Tokenizer.load(self._path)
+            self._tokenizer = find_tokenizer(self._path, pattern=self._pattern)
         except (GristmillError, OSError) as error:
             self.note = f"{self.name} has changed and cannot be read ({error}). The page shows it as it was before."
             return

@@ -123,7 +123,7 @@ class TokenStream(Iterator[Token]):
         )
         held = _HeldTokens(self._stop)
         decoder = self._tokenizer.stream_decoder()
-        self.reason = "end of text"
+        reason = "end of text"
         try:
             for row, id in written:
                 self.num_tokens += 1
@@ -131,11 +131,10 @@ class TokenStream(Iterator[Token]):
                 if held.is_over:
                     break
                 if row.num_left == 0:
-                    self.reason = "max tokens"
+                    reason = "max tokens"
             yield from held.finish(decoder.finish())
             self.rest = held.rest
-            if held.is_over:
-                self.reason = "stop string"
+            self.reason = "stop string" if held.is_over else reason
         finally:
             written.close()
 

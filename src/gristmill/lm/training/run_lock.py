@@ -15,12 +15,13 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 from gristmill.errors import FormatError
 from gristmill.shards.place import lock_file
 from gristmill.small_files import parse_json, read_small_file
 
-__all__ = ["LOCK_FILE", "holder_of", "in_use", "is_trained_here", "locked", "seen_lock"]
+__all__ = ["LOCK_FILE", "holder_of", "in_use", "is_trained_here", "locked", "seen_lock", "where_trained"]
 
 LOCK_FILE = ".lock"
 MAX_BYTES = 1 << 12
@@ -99,21 +100,49 @@ def holder_of(run: Path) -> str | None:
 
 
 def is_trained_here(run: Path) -> bool:
-    """Return whether a process of this machine trains in the folder, as far as its lock file tells.
+    """Return whether a process of this machine trains in the folder; see `where_trained`."""
+    return where_trained(run) == "here"
 
-    Never takes the lock, so that a run can start at the same moment.
+
+def where_trained(run: Path) -> Literal["here", "elsewhere"] | None:
+    """Return whether a process of this machine or of another one trains in the folder, as far as its lock file tells.
+
+    Never takes the lock, so that a run can start at the same moment. A process of another machine cannot be checked: it
+    may have ended without removing the file.
     """
     try:
         content = parse_json(seen_lock(run), error=FormatError)
-        pid = int(content["pid"])
-        if content["host"] != socket.gethostname() or pid <= 0 or os.name != "posix":
-            return False
+        pid, host = int(content["pid"]), str(content["host"])
+    except (FormatError, KeyError, TypeError, ValueError, OverflowError):
+        return None
+    if host != socket.gethostname():
+        return "elsewhere"
+    return "here" if _exists(pid) and _is_locked(run / LOCK_FILE) else None
+
+
+def _exists(pid: int) -> bool:
+    if pid <= 0 or os.name != "posix":
+        return False
+    try:
         os.kill(pid, 0)  # signal 0 only checks that the process exists
     except PermissionError:
         return True  # the process of another user
-    except (FormatError, KeyError, TypeError, ValueError, OverflowError, OSError):
+    except (OSError, OverflowError):
         return False
     return True
+
+
+def _is_locked(path: Path) -> bool:
+    """Return whether any process has a lock on this file, if the system lists them.
+
+    The process that wrote the file may have crashed, and another one may have its number now.
+    """
+    try:
+        inode = path.stat().st_ino
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return path.exists()
+    return any(field.endswith(f":{inode}") for line in lines for field in line.split())
 
 
 def seen_lock(run: Path) -> bytes:

@@ -39,7 +39,7 @@ from gristmill.tokenizer.formats.content import check_there, checked_path, read_
 from gristmill.tokenizer.formats.given import Given
 from gristmill.tokenizer.parts import TokenizerParts
 
-__all__ = ["FORMATS", "TokenizerParts", "read_tokenizer", "write_tokenizer"]
+__all__ = ["FORMATS", "TokenizerParts", "may_be_tokenizer", "read_tokenizer", "write_tokenizer"]
 
 # In the order in which they are tried on a file.
 FORMATS: dict[str, ModuleType] = {
@@ -166,7 +166,7 @@ def _checked(format: str, offered: Iterable[str]) -> str:
 def _find_in_folder(folder: Path, format: str) -> Path:
     """Return the tokenizer file of a folder. Raises TokenizerFormatError if there is no such file, or several."""
     for pattern in IN_FOLDER[format]:
-        found = [path for path in sorted(folder.glob(pattern)) if "*" not in pattern or _may_be(path, format)]
+        found = [path for path in sorted(folder.glob(pattern)) if "*" not in pattern or may_be_tokenizer(path, format)]
         if len(found) > 1:
             raise TokenizerFormatError(
                 f"has {len(found)} files that may be tokenizers: {', '.join(path.name for path in found[:4])}"
@@ -182,8 +182,11 @@ def _find_in_folder(folder: Path, format: str) -> Path:
     )
 
 
-def _may_be(path: Path, format: str) -> bool:
-    """Whether a file looks like a tokenizer. Most `.json` files in the folder of a model, and many `.model`, do not."""
+def may_be_tokenizer(path: Path, format: str = "auto") -> bool:
+    """Return whether `path` is a file that looks like a tokenizer. Only its first bytes are read.
+
+    Most `.json` files in the folder of a model, and many `.model` files, do not look like one.
+    """
     modules = FORMATS.values() if format == "auto" else [FORMATS[format]]
     if not path.is_file():
         return False
