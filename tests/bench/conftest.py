@@ -52,6 +52,8 @@ def run(job):
     Path(os.environ["PID_FILE"]).write_text(f"{os.getpid()} {child.pid}")
     threading.Event().wait()
 """,
+    "odd_rule.py": TRAINER + "FOLLOWS = Follows(tie_break='nonsense')",
+    "incomplete.py": "SLOW = False",
     "needs_more.py": "import no_such_package_anywhere",
     "broken.py": "raise RuntimeError('the native library is too old')",
     "other_ids.py": """

@@ -66,7 +66,7 @@ def test_every_row_has_a_time_or_a_reason(ablation):
 
 
 def test_the_gpu_row_is_skipped_until_its_module_exists(ablation, corpus, monkeypatch):
-    assert ablation.results[-1].reason == "skipped: needs a CUDA device and gristmill[gpu]"
+    assert ablation.results[-1].reason == "skipped: this version of gristmill has no trainer for a GPU"
     monkeypatch.setattr(rows.importlib.util, "find_spec", lambda name: name == "gristmill.gpu" or None)
     assert rows.reason_to_skip(ablation.results[-1].row, corpus.path) is None
 
@@ -183,6 +183,25 @@ def test_a_corpus_with_too_few_merges_is_reported(tmp_path):
     assert ablation.results[0].measured is not None
     assert ablation.num_merges == ablation.results[0].measured.num_merges < ablation.num_wanted
     assert any("The corpus has" in note for note in notes_of(ablation))
+
+
+@pytest.mark.parametrize(
+    ("text", "cells"),
+    [
+        ("low low<|endoftext|>low lower", ["–", "–", "skipped"]),  # no word occurs 10 times
+        ("low" + " low" * 12 + " slow" * 3, ["–", "no: 2 of 5 missing"]),
+    ],
+)
+def test_an_inexact_row_with_too_few_words_is_not_compared_with_the_others(text, cells, tmp_path):
+    path = tmp_path / "small.txt"
+    path.write_text(text, encoding="utf-8")
+    ablation = run_ablation(resolve(path), vocab_size=4096, letters="ae", threads=[1], time_limit=5, **ONCE)
+    line = next(line for line in table_of(ablation).splitlines() if "(e)" in line)
+    found = [cell.strip() for cell in line.split("|")[1:-1]]
+    assert found[4] == "–" and found[-1] == cells[-1]
+    assert "inf" not in line
+    (note,) = [note for note in notes_of(ablation) if "no pair" in note and "(e)" in note]
+    assert note.startswith("(e)")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,11 @@
 import json
 import xml.etree.ElementTree as ET
 
+import pytest
 from bench_tables import rows_of
+
+from gristmill.bench import encode
+from gristmill.bench.fresh_process import measure
 
 SMALL = ("--vocab-size", 400, "--threads", 1, "--quick")
 
@@ -23,6 +27,29 @@ def test_encoding_is_compared_with_tiktoken_and_other_ids_have_no_time(bench, fa
     result = json.loads((tmp_path / "out" / "encode_stories_trained_1t.json").read_text())
     assert result["workers"][0]["num_threads"] == 1
     ET.fromstring((tmp_path / "out" / "encode_stories_trained_1t.svg").read_text())
+
+
+@pytest.mark.parametrize("has_tiktoken", [True, False])
+def test_without_gristmill_a_rival_is_compared_with_tiktoken_or_has_no_time(
+    bench, small_corpus, monkeypatch, has_tiktoken
+):
+    def failing(module, job, **options):
+        if job.get("module", "").endswith("encoders.gristmill"):
+            raise encode.ChildFailed("crashed (killed by SIGSEGV)")
+        return measure(module, job, **options)
+
+    monkeypatch.setattr(encode, "measure", failing)
+    if not has_tiktoken:
+        monkeypatch.setattr(encode, "version", lambda _name: "-")
+    systems = ("gristmill:encode_array", "tokenizers:encode_batch_fast, documents")
+    code, out, _ = bench("encode", "--corpus", small_corpus, *SMALL, "--systems", *systems)
+    assert code == 1
+    rows = rows_of(out)
+    assert rows["gristmill, encode_array"]["ids"] == "crashed (killed by SIGSEGV)"
+    rival = rows["tokenizers, encode_batch_fast, documents"]
+    outcome = rival["ids"].partition(" ")[2] if has_tiktoken else rival["ids"]
+    assert outcome == ("equal" if has_tiktoken else "not compared, because gristmill failed")
+    assert (rival["cold MB/s"] == "–") != has_tiktoken
 
 
 def test_an_unknown_api_names_those_of_the_system(bench, small_corpus):

@@ -23,7 +23,7 @@ def test_every_system_has_a_row_with_its_time_or_the_reason(bench, fakes, small_
     systems = [
         "gristmill",
         "tokenizers",
-        *(f"fakes.{name}" for name in ["equal", "wrong", "raising", "needs_more", "broken"]),
+        *(f"fakes.{name}" for name in ["equal", "wrong", "raising", "needs_more", "broken", "incomplete", "odd_rule"]),
     ]
     code, out, err = bench("train", "--corpus", small_corpus, *SMALL, "--systems", *systems)
     assert code == 0, err
@@ -36,12 +36,14 @@ def test_every_system_has_a_row_with_its_time_or_the_reason(bench, fakes, small_
         "crashed (exit status 1): second line",
         "not installed: no_such_package_anywhere",
         "cannot be imported: RuntimeError: the native library is too old",
+        "cannot be used: the module has no FOLLOWS",
+        "not compared, because gristmill failed",
     ]
-    assert [rows[name]["median s"] == "–" for name in systems] == [False] * 3 + [True] * 4
+    assert [rows[name]["median s"] == "–" for name in systems] == [False] * 3 + [True] * 6
     assert "round 1 of 1: fakes.equal" in err
 
     result = json.loads((tmp_path / "out" / "train_stories_400_1t.json").read_text())
-    assert [bool(entry["problem"]) for entry in result["entries"]] == [False] * 3 + [True] * 4
+    assert [bool(entry["problem"]) for entry in result["entries"]] == [False] * 3 + [True] * 6
     assert result["about"]["command"].startswith("`") and "gristmill" in result["about"]["versions"]
     page = (tmp_path / "out" / "train_stories_400_1t.md").read_text()
     assert "(train_stories_400_1t.svg)" in page and "original guides" in page
@@ -156,3 +158,5 @@ def test_a_crash_of_gristmill_itself_is_a_row_and_exit_code_1(bench, small_corpu
     assert code == 1
     assert rows_of(out)["gristmill"]["merges"] == "crashed (killed by SIGSEGV)"
     assert "no merges were compared" in out
+    rival = rows_of(out)["tokenizers"]
+    assert (rival["median s"], rival["merges"]) == ("–", "not compared, because gristmill failed")

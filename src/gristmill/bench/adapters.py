@@ -37,13 +37,16 @@ class Adapter:
         return str(self.facts.get("DISTRIBUTION", self.system))
 
 
-def find_adapters(names: Sequence[str], *, package: str, known: Sequence[str]) -> list[Adapter]:
+def find_adapters(
+    names: Sequence[str], *, package: str, known: Sequence[str], needs: Sequence[str] = ()
+) -> list[Adapter]:
     """Return the adapter of every system, imported or not.
 
     Args:
         names: Names of systems, or dotted names of modules; the part after ":" is ignored.
         package: Package of the adapters, such as "gristmill.bench.rivals".
         known: Names of the adapters in that package.
+        needs: Constants that every adapter must have, such as "FOLLOWS".
 
     Raises:
         OptionError: A name is neither known nor dotted.
@@ -53,13 +56,19 @@ def find_adapters(names: Sequence[str], *, package: str, known: Sequence[str]) -
     modules = [system if "." in system else f"{package}.{system}" for system in systems]
     found = _probe(tuple(modules), tuple(sys.path))
     adapters = [
-        Adapter(system, module, facts.get("constants", {}), facts.get("problem"))
+        Adapter(system, module, facts.get("constants", {}), facts.get("problem") or _incomplete(facts, needs))
         for system, module, facts in zip(systems, modules, found, strict=True)
     ]
     for adapter in adapters:
         if adapter.problem is not None:
             print(f"no result of {adapter.system}: {adapter.problem}", file=sys.stderr)
     return adapters
+
+
+def _incomplete(found: Mapping[str, Any], needs: Sequence[str]) -> str | None:
+    """Return which constants a module lacks, or None."""
+    missing = [name for name in needs if found["constants"].get(name) is None]
+    return f"cannot be used: the module has no {', '.join(missing)}" if missing else None
 
 
 def check_systems(names: Sequence[str], known: Sequence[str]) -> None:

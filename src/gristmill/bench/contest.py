@@ -9,10 +9,13 @@ from statistics import median
 from typing import Any
 
 from gristmill.bench.fresh_process import ChildFailed, Sample
+from gristmill.trace import span
 
-__all__ = ["LEAST_CPU_PER_WALL", "OURS", "Entry", "Mark", "Rounds", "attempt", "marks_of", "run_rounds"]
+__all__ = ["LEAST_CPU_PER_WALL", "NOT_COMPARED", "OURS", "Entry", "Mark", "Rounds", "attempt", "marks_of", "run_rounds"]
 
 OURS = "gristmill"
+# A time counts only if the output is known to be right.
+NOT_COMPARED = "not compared, because gristmill failed"
 LEAST_CPU_PER_WALL = 1.3
 
 
@@ -129,7 +132,8 @@ def _run_once(entry: Entry, head: str, num_extra: int, starved: Callable[[Entry,
 def attempt(entry: Entry, head: str) -> Sample | None:
     """Return one run, or None with the problem written into the entry."""
     try:
-        sample = entry.run()
+        with span(entry.name, threads=entry.num_threads):
+            sample = entry.run()
     except ChildFailed as reason:
         entry.problem = str(reason)
         print(f"{head}: {entry.problem}", file=sys.stderr)

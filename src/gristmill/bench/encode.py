@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any
 
 from gristmill.bench.adapters import Adapter, find_adapters
-from gristmill.bench.contest import LEAST_CPU_PER_WALL, OURS, Entry, Rounds, run_rounds
+from gristmill.bench.contest import LEAST_CPU_PER_WALL, NOT_COMPARED, OURS, Entry, Rounds, run_rounds
 from gristmill.bench.corpora import Corpus
 from gristmill.bench.encode_report import Setting, make_page
 from gristmill.bench.encoders import SYSTEMS, vocabularies
@@ -30,6 +30,7 @@ from gristmill.bench.fresh_process import ChildFailed, Sample, measure
 from gristmill.bench.machine import version
 from gristmill.bench.pages import publish_page
 from gristmill.errors import OptionError
+from gristmill.trace import span
 
 __all__ = ["PACKAGE", "REFERENCE", "SYSTEMS", "Expected", "bench_encode", "expected_ids", "find_entries", "passes_of"]
 
@@ -84,14 +85,15 @@ def bench_encode(
         OptionError: The vocabulary is not available, the corpus is too small for it, or a system is not known.
         KeyboardInterrupt: Ctrl-C ended the rounds; what was measured has been written.
     """
-    adapters = find_adapters(systems, package=PACKAGE, known=SYSTEMS)
+    adapters = find_adapters(systems, package=PACKAGE, known=SYSTEMS, needs=["APIS"])
     with tempfile.TemporaryDirectory(prefix="gristmill-bench-") as scratch:
         files = vocabularies.prepare(vocabulary, Path(scratch), corpus=corpus.path, vocab_size=vocab_size)
         if to_disk and files.end_of_text >= 1 << 16:
             raise OptionError(f"--to-disk writes uint16, but {vocabulary} has larger ids. Pass a smaller vocabulary.")
         ids_path = str(Path(scratch) / "ids.bin") if to_disk else None
         job = EncodeJob("", "", str(corpus.path), str(files.description), 1, num_warm, ids_path)
-        expected = expected_ids(job, rounds)
+        with span("compare outputs"):
+            expected = expected_ids(job, rounds)
         is_wrong = expected.problem is not None
         for number in num_threads:
             entries = find_entries(systems, adapters, replace(job, num_threads=number), expected, rounds)
@@ -111,16 +113,16 @@ def bench_encode(
 def expected_ids(job: EncodeJob, rounds: Rounds) -> Expected:
     """Return the digest of tiktoken's ids, or of gristmill's if tiktoken is not installed or fails."""
     ours = _digest(OURS, replace(job, api=WORKER_API), rounds)
-    if isinstance(ours, ChildFailed):
-        return Expected(None, OURS, str(ours))
+    failure = str(ours) if isinstance(ours, ChildFailed) else None
+    own = None if isinstance(ours, ChildFailed) else ours
     if version(REFERENCE) == "-":
-        return Expected(ours, f"gristmill, because {REFERENCE} is not installed")
+        return Expected(own, f"gristmill, because {REFERENCE} is not installed", failure)
     print(f"computing the reference ids with {REFERENCE}", file=sys.stderr)
     theirs = _digest(REFERENCE, replace(job, api="encode_to_numpy"), rounds)
     if isinstance(theirs, ChildFailed):
-        return Expected(ours, f"gristmill, because {REFERENCE} failed ({theirs})")
+        return Expected(own, f"gristmill, because {REFERENCE} failed ({theirs})", failure)
     source = f"{REFERENCE} {version(REFERENCE)}"
-    return Expected(theirs, source, None if theirs == ours else f"{OTHER_IDS} than {source}")
+    return Expected(theirs, source, failure if theirs == ours or failure else f"{OTHER_IDS} than {source}")
 
 
 def _digest(system: str, job: EncodeJob, rounds: Rounds) -> str | ChildFailed:
@@ -147,7 +149,7 @@ def find_entries(
         if wanted and wanted not in apis:
             raise OptionError(f"{system} has no API {wanted!r}. Pass {system}:API with one of {', '.join(apis)}.")
         for api, how in apis.items():
-            if api == wanted or (not wanted and not (how["one_thread"] and job.num_threads > 1)):
+            if api == wanted or (not wanted and not ((how or {}).get("one_thread") and job.num_threads > 1)):
                 entries.append(_entry(adapter, api, job, expected, rounds))
     return entries
 
@@ -157,7 +159,7 @@ def _not_run(adapter: Adapter) -> Sample:
 
 
 def _entry(adapter: Adapter, api: str, job: EncodeJob, expected: Expected, rounds: Rounds) -> Entry:
-    slow = bool(adapter.facts["SLOW"])
+    slow = bool(adapter.facts.get("SLOW"))
     own = replace(job, module=adapter.module, api=api, num_warm=min(job.num_warm, 1) if slow else job.num_warm)
     problem = expected.problem if adapter.system == OURS else None
     return Entry(adapter.system, api, job.num_threads, partial(_run, own, expected, rounds), slow, problem=problem)
@@ -174,8 +176,10 @@ def _workers(job: EncodeJob, num_workers: Sequence[int], expected: Expected, rou
 
 def _run(job: EncodeJob, expected: Expected, rounds: Rounds) -> Sample:
     """Return one run with the expected ids."""
+    if expected.digest is None:
+        raise ChildFailed(NOT_COMPARED)
     sample = _measured(job, rounds)
-    if expected.digest is not None and sample.facts["digest"] != expected.digest:
+    if sample.facts["digest"] != expected.digest:
         raise ChildFailed(OTHER_IDS)
     return sample
 

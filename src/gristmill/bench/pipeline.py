@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gristmill.bench.adapters import Adapter, find_adapters
-from gristmill.bench.contest import OURS, Entry, Rounds, attempt, run_rounds
+from gristmill.bench.contest import NOT_COMPARED, OURS, Entry, Rounds, attempt, run_rounds
 from gristmill.bench.corpora import Corpus
 from gristmill.bench.encoders import vocabularies
 from gristmill.bench.encoders.vocabularies import VocabularyFiles
@@ -31,6 +31,7 @@ from gristmill.bench.pipelines.one_run import PipelineJob
 from gristmill.bench.pipelines.reference import ORACLE, Reference, difference, read_ids, reference_ids
 from gristmill.bench.pipelines.tree_memory import TreeMemory
 from gristmill.errors import OptionError
+from gristmill.trace import span
 
 __all__ = [
     "PACKAGE",
@@ -50,7 +51,7 @@ MAX_VOCABULARY = 1 << 16
 
 @dataclass(frozen=True)
 class Text:
-    """A file to encode, and the expected ids: `ids`, repeated. None: gristmill failed, and nothing is compared."""
+    """A file to encode, and the expected ids: `ids`, repeated. None: gristmill failed, and no time counts."""
 
     path: Path
     ids: Reference | None
@@ -101,14 +102,15 @@ def bench_pipeline(
         OptionError: The vocabulary is not available or too large, or a system is not known.
         KeyboardInterrupt: Ctrl-C ended the rounds; what was measured has been written.
     """
-    adapters = find_adapters(systems, package=PACKAGE, known=SYSTEMS)
+    adapters = find_adapters(systems, package=PACKAGE, known=SYSTEMS, needs=["FORMS"])
     is_wrong = False
     with tempfile.TemporaryDirectory(prefix="gristmill-bench-", dir=scratch) as name:
         files = vocabularies.prepare(vocabulary, Path(name), corpus=corpus.path, vocab_size=vocab_size)
         if files.end_of_text >= MAX_VOCABULARY:
             raise OptionError(f"the token files are uint16, but {vocabulary} has larger ids. Pass --vocabulary gpt2.")
         conditions = Conditions(Path(name), files, fsync, rounds.timeout_seconds)
-        text = expected_text(corpus.path, conditions)
+        with span("compare outputs"):
+            text = expected_text(corpus.path, conditions)
         for number in num_threads:
             entries = find_entries(systems, adapters, text, number, conditions)
             interruption = run_rounds(entries, rounds)
@@ -172,12 +174,13 @@ def pipeline_entry(adapter: Adapter, form: str, text: Text, num_threads: int, co
 
 
 def _run(adapter: Adapter, form: str, text: Text, num_threads: int, conditions: Conditions) -> Sample:
+    if text.ids is None:
+        raise ChildFailed(NOT_COMPARED)
     with tempfile.TemporaryDirectory(dir=conditions.scratch) as folder:
         sample = _measured(_job(adapter.module, form, text.path, folder, num_threads, conditions), conditions)
-        if text.ids is not None:
-            wrong = difference(map(Path, sample.facts["files"]), text.ids, times=text.times)
-            if wrong is not None:
-                raise ChildFailed(wrong)
+        wrong = difference(map(Path, sample.facts["files"]), text.ids, times=text.times)
+        if wrong is not None:
+            raise ChildFailed(wrong)
     return sample
 
 

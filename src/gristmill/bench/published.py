@@ -47,8 +47,8 @@ class PublishedEncoding:
 TRAINING = (
     PublishedTraining(GUIDES, "TinyStories", 2_200_000_000, 10_000, (131, 131), None, "parallel Python", PROCESSES),
     PublishedTraining(GUIDES, "TinyStories", 2_200_000_000, 10_000, (34, 36), 6_900_000_000, "best form", UNKNOWN),
-    PublishedTraining(GUIDES, "OpenWebText", 100_000_000, 32_000, (20.6, 20.6), None, "best form", UNKNOWN),
-    PublishedTraining(GUIDES, "OpenWebText", 10_000_000_000, 32_000, (535, 535), 23_800_000_000, "best form", UNKNOWN),
+    PublishedTraining(GUIDES, "OpenWebText", 100_000_000, 32_000, (20.6, 20.6), None, UNKNOWN, UNKNOWN),
+    PublishedTraining(GUIDES, "OpenWebText", 10_000_000_000, 32_000, (535, 535), 23_800_000_000, UNKNOWN, UNKNOWN),
 )
 ENCODING = (
     PublishedEncoding(GUIDES, 541_000_000, 35, 15_100_000, 16, PROCESSES),

@@ -11,6 +11,7 @@ below 1.3, or other processes used more than a tenth of a CPU) is repeated, up t
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -20,7 +21,17 @@ from statistics import median
 from gristmill.bench import reference_digests
 from gristmill.bench.adapters import Adapter, find_adapters
 from gristmill.bench.charts import Bar, bar_chart
-from gristmill.bench.contest import LEAST_CPU_PER_WALL, MARKS, OURS, Entry, Rounds, marks_of, notes_of, run_rounds
+from gristmill.bench.contest import (
+    LEAST_CPU_PER_WALL,
+    MARKS,
+    NOT_COMPARED,
+    OURS,
+    Entry,
+    Rounds,
+    marks_of,
+    notes_of,
+    run_rounds,
+)
 from gristmill.bench.corpora import Corpus
 from gristmill.bench.fresh_process import ChildFailed, Sample, measure
 from gristmill.bench.machine import describe_run, version
@@ -29,6 +40,7 @@ from gristmill.bench.published import training_table
 from gristmill.bench.rivals import SYSTEMS, Follows, TrainJob
 from gristmill.bench.tables import markdown_table, middle_and_spread
 from gristmill.errors import OptionError
+from gristmill.trace import span
 
 __all__ = ["SYSTEMS", "bench_train"]
 
@@ -40,7 +52,7 @@ NUM_SPECIAL = 257  # 256 bytes and <|endoftext|>
 
 @dataclass(frozen=True)
 class Comparison:
-    """The digest of gristmill's merges for every rule, and whether `tokenizers` agrees with the first."""
+    """The digest of gristmill's merges for every rule that it could follow, and whether `tokenizers` agrees."""
 
     digests: dict[Follows, str]
     problem: str | None  # of gristmill
@@ -68,8 +80,9 @@ def bench_train(
         KeyboardInterrupt: Ctrl-C ended the rounds; what was measured has been written.
     """
     job = TrainJob(str(corpus.path), vocab_size - NUM_SPECIAL, num_threads, corpus.distinct_byte_values())
-    adapters = find_adapters(systems, package=PACKAGE, known=SYSTEMS)
-    comparison = _compare(adapters, job, corpus, rounds)
+    adapters = find_adapters(systems, package=PACKAGE, known=SYSTEMS, needs=["FOLLOWS"])
+    with span("compare outputs"):
+        comparison = _compare(adapters, job, corpus, rounds)
     entries = [_entry(adapter, job, comparison, rounds) for adapter in adapters]
     interruption = run_rounds(entries, rounds, starved=_starved)
     _judge_ours(entries, comparison)
@@ -91,7 +104,10 @@ def _compare(adapters: Sequence[Adapter], job: TrainJob, corpus: Corpus, rounds:
                 f"{PACKAGE}.{OURS}", asdict(check), num_threads=job.num_threads, timeout_seconds=rounds.timeout_seconds
             ).facts
         except ChildFailed as reason:
-            return Comparison({}, str(reason), f"gristmill failed, so no merges were compared: {reason}.")
+            if follows == Follows():
+                return Comparison({}, str(reason), f"gristmill failed, so no merges were compared: {reason}.")
+            print(f"no merges of gristmill to compare ({follows}): {reason}", file=sys.stderr)
+            continue
         if facts["num_merges"] < job.num_merges:
             raise OptionError(
                 f"{corpus.name} ({corpus.megabytes:.1f} MB) is too small for the vocabulary: it has "
@@ -126,9 +142,11 @@ def _entry(adapter: Adapter, job: TrainJob, comparison: Comparison, rounds: Roun
 
 def _run(adapter: Adapter, job: TrainJob, comparison: Comparison, rounds: Rounds) -> Sample:
     """Return one run whose merges are those of gristmill with the same rule."""
-    sample = measure(adapter.module, asdict(job), num_threads=job.num_threads, timeout_seconds=rounds.timeout_seconds)
     expected = comparison.digests.get(_follows(adapter))
-    if expected is not None and sample.facts.get("digest") != expected:
+    if expected is None:
+        raise ChildFailed(NOT_COMPARED)
+    sample = measure(adapter.module, asdict(job), num_threads=job.num_threads, timeout_seconds=rounds.timeout_seconds)
+    if sample.facts.get("digest") != expected:
         raise ChildFailed(OTHER_MERGES)
     return sample
 

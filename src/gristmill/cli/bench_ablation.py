@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import tyro
 
 from gristmill.cli.examples import Examples
-from gristmill.cli.options import Flag
+from gristmill.cli.options import Flag, ProfileOut
 from gristmill.cli.values import UsageError, one_of, several, whole_number
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ class Ablation:
     quick: Flag = False
     """Use the first 1 MB of the text, a vocabulary of 500 and 2 s per row: a check that all rows work."""
 
+    profile_out: ProfileOut = None
+
     def run(self) -> int:
         from gristmill.bench.ablation.contest import EXTRA_RUNS, run_ablation
         from gristmill.bench.ablation.page import publish_ablation
@@ -162,11 +164,10 @@ def parse_threads(values: Sequence[str] | None) -> list[int]:
     [1, 2, 4]
     """
     from gristmill.arguments import check_num_threads
-    from gristmill.bench.machine import num_cores
+    from gristmill.bench.scaling import thread_counts
 
     if values is None:
-        cores = num_cores()
-        return sorted({cores, *(1 << i for i in range(cores.bit_length()) if 1 << i <= cores)})
+        return thread_counts()
     text = ",".join(values)
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts or not all(part.isascii() and part.isdigit() for part in parts):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias
 
 import tyro
 
-from gristmill.cli.options import Flag
+from gristmill.cli.options import Flag, ProfileOut
 from gristmill.cli.values import UsageError, whole_number
 from gristmill.errors import OptionError
 
@@ -57,6 +57,8 @@ class BenchOptions:
 
     quick: Flag = False
     """Run a smoke test of a few seconds: the start of the corpus, a small vocabulary, one round."""
+
+    profile_out: ProfileOut = None
 
     def run(self) -> int:
         from gristmill.bench.corpora import resolve

@@ -15,7 +15,7 @@ from gristmill.analysis.named_tokenizers import find_tokenizer
 from gristmill.analysis.texts import Text, read_texts
 from gristmill.analysis.usage import usage_of_ids
 from gristmill.cli.examples import Examples
-from gristmill.cli.options import Flag, check_output, format_size
+from gristmill.cli.options import Flag, ProfileOut, check_output, format_size
 from gristmill.cli.table import columns, pairs, show_token
 from gristmill.cli.texts import TextFiles, named_files
 from gristmill.cli.tokenizers import AllowedSpecial, allowed, check_allowed
@@ -76,6 +76,8 @@ class Command:
 
     allowed_special: AllowedSpecial = ()
     """Special tokens that become their ids where the text contains them. all: every special token."""
+
+    profile_out: ProfileOut = None
 
     def run(self) -> int:
         if len(self.tokenizers) < 2:

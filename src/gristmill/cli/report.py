@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import tyro
 
 from gristmill.cli.examples import Examples
-from gristmill.cli.options import Flag, UsageError, check_output
+from gristmill.cli.options import Flag, ProfileOut, UsageError, check_output
 from gristmill.cli.table import pairs
 from gristmill.cli.texts import TextFiles, named_files
 from gristmill.cli.tokenizers import AllowedSpecial, allowed
@@ -64,6 +64,8 @@ class Command:
 
     allowed_special: AllowedSpecial = ()
     """Special tokens that become their ids where a text contains them. all: every special token."""
+
+    profile_out: ProfileOut = None
 
     def run(self) -> int:
         require_packages("gristmill report", "matplotlib", "jinja2")

@@ -22,8 +22,9 @@ from gristmill.bench.pipelines.tree_memory import TreeMemory
 from gristmill.count import count_words
 from gristmill.errors import CorpusError, OptionError
 from gristmill.reference.ablation.naive import SPECIAL
-from gristmill.reference.ablation.rare_words import drop_rare
+from gristmill.reference.ablation.rare_words import MIN_COUNT, drop_rare
 from gristmill.reference.pipeline import Pair
+from gristmill.trace import span
 
 __all__ = ["Ablation", "Measured", "Result", "run_ablation"]
 
@@ -202,7 +203,8 @@ def _measure_row(row: Row, timing: _Timing, core: Sequence[Pair], num_extra_runs
     num_runs = CORE_ROUNDS if row.letter == CORE else 1
     try:
         while len(samples) < num_runs + num_extra_runs and sum(each.quiet for each, _ in samples) < num_runs:
-            samples.append(timing.measure(row))
+            with span(row.label, workers=row.num_workers):
+                samples.append(timing.measure(row))
     except TimedOut as error:
         return Result(row, None, f"{error}, before the first merges")
     except ChildFailed as error:
@@ -216,6 +218,8 @@ def _measure_row(row: Row, timing: _Timing, core: Sequence[Pair], num_extra_runs
     if row.is_exact and (differing or is_short):
         where = f"from merge {differing[0] + 1:,} on" if differing else f"{len(merges):,} instead of {len(core):,}"
         return Result(row, None, f"other merges than the native core, {where}; no time is shown")
+    if not merges:
+        return Result(row, None, f"skipped: no word occurs {MIN_COUNT} times or more, so no pair is left to merge")
     times = [float(seconds) for seconds in facts.get("merge_seconds", [])]
     needed = MIN_FITTED_INCREMENTAL if row.is_incremental else MIN_FITTED
     if not facts["is_complete"] and len(times) < needed:

@@ -26,7 +26,7 @@ MARK = "~"  # before every number that is extrapolated
 def table_of(ablation: Ablation) -> str:
     """Return the rows as a Markdown table. A row without times has its outcome in the last column."""
     base = _base(ablation)
-    return markdown_table(HEADER, [_cells(result, base) for result in ablation.results])
+    return markdown_table(HEADER, [_cells(result, base, ablation.num_merges) for result in ablation.results])
 
 
 def notes_of(ablation: Ablation) -> list[str]:
@@ -38,7 +38,7 @@ def notes_of(ablation: Ablation) -> list[str]:
             "no pair is left."
         )
     notes += [
-        f"{result.row.label} {result.reason}."
+        f"{result.row.label}: {result.reason}."
         for result in ablation.results
         if _outcome(result.reason) != result.reason
     ]
@@ -68,6 +68,11 @@ def notes_of(ablation: Ablation) -> list[str]:
     for row, each in measured:
         if not row.is_exact:
             notes.append(_difference(row.letter, each))
+        if each.num_merges < ablation.num_merges:
+            notes.append(
+                f"({row.letter}) learned {each.num_merges:,} of {ablation.num_merges:,} merges: then its words have no "
+                "pair left. It did less work than the others, so it has no speed-up."
+            )
     if measured:
         busy = ", ".join(f"({row.letter}) {each.cpu_per_wall:.2f}" for row, each in measured)
         notes.append(f"CPU time / wall time: {busy}.")
@@ -87,8 +92,9 @@ def chart_of(ablation: Ablation, about: Mapping[str, str]) -> str:
             text = result.reason
         else:
             text = f"{_number(each.total_seconds, _is_extrapolated(each))} s"
-            text += f", {_speed_up(each, base)}" if base else ""
-            text += ", other merges" if each.num_differing else ""
+            is_short = each.num_merges < ablation.num_merges
+            text += f", {_speed_up(each, base)}" if base and not is_short else ""
+            text += ", other merges" if each.num_differing or is_short else ""
         seconds = None if each is None else each.total_seconds
         bars.append(
             Bar(result.row.label, [seconds], [text], is_ours=each is not None and result.row.letter in (CORE, GPU))
@@ -111,7 +117,7 @@ def publish_ablation(ablation: Ablation, folder: Path, *, case: Case | None = No
     parts = [table_of(ablation), "\n".join(f"* {note}" for note in notes_of(ablation))]
     published = case.published if case is not None and case.published else similar_figures(ablation)
     if published:
-        parts.append("Published times of other programs, on other machines and on text of a similar size:")
+        parts.append("Published times of other programs, on other machines and other text:")
         parts.append(training_table(published))
     page = Page(
         name=f"ablation_{ablation.corpus.name}_{ablation.vocab_size}",
@@ -137,7 +143,7 @@ def _corpus(ablation: Ablation) -> str:
     return f"{ablation.corpus.megabytes:,.0f} MB, vocabulary {ablation.vocab_size:,}"
 
 
-def _cells(result: Result, base: Measured | None) -> list[str]:
+def _cells(result: Result, base: Measured | None, num_merges: int) -> list[str]:
     each = result.measured
     if each is None:
         return [result.row.label, *["–"] * 5, _outcome(result.reason)]
@@ -146,11 +152,9 @@ def _cells(result: Result, base: Measured | None) -> list[str]:
         _number(each.pretokenize_seconds, each.is_pretokenize_extrapolated),
         _number(each.merges_per_second, each.is_extrapolated),
         _number(each.total_seconds, _is_extrapolated(each)),
-        _speed_up(each, base) if base else "–",
+        _speed_up(each, base) if base and each.num_merges == num_merges else "–",
         f"{'>' * each.is_pretokenize_extrapolated}{each.peak_bytes / 1e6:,.0f}",
-        f"no: {each.num_differing:,} of {each.num_measured_merges:,} differ"
-        if each.num_differing
-        else _agreement(each),
+        _agreement(each, num_merges),
     ]
 
 
@@ -163,7 +167,11 @@ def _outcome(reason: str) -> str:
     return re.split(r"[:;,]| than ", reason)[0]
 
 
-def _agreement(each: Measured) -> str:
+def _agreement(each: Measured, num_merges: int) -> str:
+    if each.num_differing:
+        return f"no: {each.num_differing:,} of {each.num_measured_merges:,} differ"
+    if each.num_merges < num_merges:
+        return f"no: {num_merges - each.num_merges:,} of {num_merges:,} missing"
     return f"yes, first {each.num_measured_merges:,}" if each.is_extrapolated else "yes"
 
 
