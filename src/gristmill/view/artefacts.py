@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -125,16 +126,17 @@ def is_run_folder(folder: Path) -> bool:
 
 
 def _inside(folder: Path) -> Iterator[_Found]:
-    """Yield the artefacts directly inside a folder, by name."""
+    """Yield the artefacts directly inside a folder, by name, without those that this user must not read."""
     for path in sorted(folder.iterdir())[:MAX_ENTRIES]:
-        if path.is_dir():
-            kind = _folder_kind(path)
-            if kind is not None:
-                yield _Found(kind, path)
-        elif path.suffix in (".json", ".tiktoken", ".model", ".gguf") and path.is_file():
-            tokenizer = _tokenizer_at(path)
-            if tokenizer is not None:
-                yield _Found("tokenizer", path, tokenizer)
+        with contextlib.suppress(PermissionError):
+            if path.is_dir():
+                kind = _folder_kind(path)
+                if kind is not None:
+                    yield _Found(kind, path)
+            elif path.suffix in (".json", ".tiktoken", ".model", ".gguf") and path.is_file():
+                tokenizer = _tokenizer_at(path)
+                if tokenizer is not None:
+                    yield _Found("tokenizer", path, tokenizer)
 
 
 def _tokenizer_at(path: Path) -> Tokenizer | None:

@@ -113,6 +113,9 @@ def make_server(app: Any) -> Any:
     class Server(uvicorn.Server):  # type: ignore[misc]
         async def shutdown(self, sockets: Any = None) -> None:
             app.close()
+            for connection in self.server_state.connections:
+                if connection.flow.write_paused:  # the browser does not read, so its stream cannot end
+                    connection.transport.abort()
             await super().shutdown(sockets=sockets)
 
     config = uvicorn.Config(
