@@ -76,19 +76,16 @@ class OpenFolder:
     def from_path(cls, path: Path) -> OpenFolder:
         """Open the shards that are in the folder now."""
         if is_gristmill_folder(path):
-            edition: Edition | None = Edition.from_folder(path)
+            edition = Edition.from_folder(path)
             manifest = Manifest.read(path)
             edition.check()
-            checksum = edition.checksum
-        else:
-            edition, manifest = None, read_contents(path)
-            checksum = checksum_of(manifest)
+            stamp = _stamp(path, manifest)
+            return cls(
+                path, manifest, lambda: _is_unchanged(edition) and _stamp(path, manifest) == stamp, edition.checksum
+            )
+        manifest = read_contents(path)
         stamp = _stamp(path, manifest)
-
-        def is_current() -> bool:
-            return (edition is None or _is_unchanged(edition)) and _stamp(path, manifest) == stamp
-
-        return cls(path, manifest, is_current, checksum)
+        return cls(path, manifest, lambda: _stamp(path, manifest) == stamp, checksum_of(manifest))
 
     @property
     def is_foreign(self) -> bool:
