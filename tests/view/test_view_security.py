@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import socket
 import subprocess
 import sys
+from urllib.parse import urlsplit
 
 import pytest
 
 import gristmill as gm
+from gristmill.view import security, server
 from gristmill.view.security import HEADERS, MAX_BODY_BYTES, Guard
 from view.pages import TOKEN, serving
 
@@ -119,6 +122,53 @@ def test_a_large_body_is_refused_before_it_is_read(served):
     path = f"/{TOKEN}/api/artefacts"
     assert ask(served, path, method="POST", content_type="application/json", content_length=length)[0] == 413
     assert ask(served, path, method="POST", content_type="application/json", content_length="-1")[0] in (400, 413)
+
+
+def test_a_large_body_without_a_length_is_refused(served):
+    connection = http.client.HTTPConnection(served.origin.removeprefix("http://"), timeout=10)
+    parts = (b"x" * 65_536 for _ in range(MAX_BODY_BYTES // 65_536 + 1))
+    kind = {"content-type": "application/json"}
+    connection.request("POST", f"/{TOKEN}/api/tokenizers/encode", parts, kind, encode_chunked=True)
+    reply = connection.getresponse()
+    assert reply.status == 413 and b"too large" in reply.read()
+    connection.close()
+
+
+def test_a_body_that_does_not_arrive_is_refused(served, monkeypatch):
+    monkeypatch.setattr(security, "BODY_SECONDS", 0.2)
+    found = ask(
+        served,
+        f"/{TOKEN}/api/tokenizers/encode",
+        method="POST",
+        body=b"{",
+        content_type="application/json",
+        content_length="9",
+    )
+    assert found[0] == 408
+
+
+def test_a_silent_connection_is_closed(tmp_path, monkeypatch):
+    monkeypatch.setattr(server, "SILENT_SECONDS", 0.2)
+    gm.train_tokenizer(["low low low lower lowest"], vocab_size=261, progress=None).save(tmp_path / "tok.json")
+    with serving(tmp_path / "tok.json") as served:
+        address = urlsplit(served.address)
+        silent = socket.create_connection((address.hostname, address.port), timeout=20)
+        silent.sendall(b"GET / HTT")
+        assert silent.recv(1) == b""
+        silent.close()
+        assert ask(served, f"/{TOKEN}/api/artefacts")[0] == 200
+
+
+def test_a_name_that_is_not_utf_8_is_shown_escaped(tmp_path):
+    path = tmp_path / os.fsdecode(b"tok\xff.json")
+    try:
+        path.touch()
+    except OSError:
+        pytest.skip("the file system has no such names")
+    gm.train_tokenizer(["low low low lower lowest"], vocab_size=261, progress=None).save(path)
+    with serving(path) as served:
+        status, _, body = ask(served, f"/{TOKEN}/api/artefacts")
+    assert status == 200 and json.loads(body)["tokenizers"] == ["tok\\xff.json"]
 
 
 def test_the_address_without_a_slash_leads_to_the_first_page(served):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from functools import partial
 
@@ -199,6 +200,16 @@ def test_replaced_shards_are_shown_anew_and_an_old_search_ends(tmp_path):
     assert client.get("/t/api/shards/0/state").json() == {"edition": reply["edition"]}
     content = {"query": "low", "kind": "text", "split": "train", "edition": old}
     assert client.post("/t/api/shards/0/search", json=content).status_code == 409
+
+
+def test_a_shard_that_is_truncated_while_it_is_mapped_is_reported(tmp_path):
+    build_folder(tmp_path / "shards", TEXTS, shard_tokens=10_000, tokenizer=TOKENIZER)
+    client = client_of(tmp_path / "shards")
+    assert document(client, 0)["number"] == 0
+    (shard,) = (tmp_path / "shards").glob("shard-*.bin")
+    os.truncate(shard, 0)
+    reply = client.get("/t/api/shards/0/document", params={"split": "train"})
+    assert reply.status_code == 400 and "its size is 0 bytes" in reply.json()["error"]
 
 
 def test_an_unfinished_folder_shows_what_is_written_and_then_the_documents(tmp_path, monkeypatch):

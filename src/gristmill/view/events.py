@@ -8,9 +8,10 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
+
+from gristmill.view.replies import to_json
 
 __all__ = ["Event", "event_stream"]
 
@@ -28,7 +29,7 @@ class Event:
     def encode(self) -> bytes:
         """Return the event as it is sent."""
         head = f"id: {self.id}\n" if self.id else ""
-        return f"{head}event: {self.name}\ndata: ".encode() + msgspec.json.encode(self.data) + b"\n\n"
+        return f"{head}event: {self.name}\ndata: ".encode() + to_json(self.data) + b"\n\n"
 
 
 def event_stream(request: Request, events: AsyncGenerator[Event]) -> StreamingResponse:

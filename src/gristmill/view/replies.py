@@ -10,8 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gristmill.errors import GristmillError
+from gristmill.view.token_texts import shown
 
-__all__ = ["ERROR_HANDLERS", "Refusal", "pick", "read", "reply"]
+__all__ = ["ERROR_HANDLERS", "Refusal", "pick", "read", "reply", "to_json"]
 
 T = TypeVar("T")
 
@@ -25,8 +26,31 @@ class Refusal(Exception):
 
 
 def reply(content: Any, status: int = 200) -> Response:
-    """Return `content` as JSON. NaN and infinity become null."""
-    return Response(msgspec.json.encode(content), status, media_type="application/json")
+    """Return `content` as JSON, see `to_json`."""
+    return Response(to_json(content), status, media_type="application/json")
+
+
+def to_json(content: Any) -> bytes:
+    r"""Return `content` as JSON. NaN and infinity become null.
+
+    A byte of a file name that is not UTF-8 is escaped: Python represents it as half of a surrogate pair, which JSON
+    cannot contain.
+
+    >>> to_json({"path": "run\udcff"})
+    b'{"path":"run\\\\xff"}'
+    """
+    try:
+        return msgspec.json.encode(content)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_escaped(msgspec.to_builtins(content)))
+
+
+def _escaped(content: Any) -> Any:
+    if isinstance(content, str):
+        return shown(content)
+    if isinstance(content, dict):
+        return {_escaped(key): _escaped(value) for key, value in content.items()}
+    return [_escaped(value) for value in content] if isinstance(content, list | tuple) else content
 
 
 async def read(request: Request, type: type[T]) -> T:

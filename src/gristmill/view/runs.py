@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import anyio
 import anyio.to_thread
 import numpy as np
 from starlette.requests import Request
@@ -39,6 +40,7 @@ __all__ = ["routes"]
 POLL_SECONDS = 1.0
 SLOW_POLL_SECONDS = 2.0  # if nothing has changed for a while
 PATIENCE_SECONDS = 10.0
+NUM_THREADS = 4  # of all event streams together: they may wait for each other, and other requests must not
 STATE_SECONDS = 2.0  # between two looks at the lock of a run and its config.json
 MAX_ROWS = 4_000  # new records of a page that reconnects; with more, a new snapshot is smaller
 MAX_SPANS = 200
@@ -93,6 +95,7 @@ class FollowedRun:
         self._tail = MetricsTail(artefact.path)
         self._description = Description(artefact.path)
         self._counted: Any = None
+        self._shared: tuple[Any, ...] = ()  # the last event: positions before and after it, and its content
         self._polling = threading.Lock()
 
     def poll(self, *, look_at_state: bool) -> bool:
@@ -133,10 +136,15 @@ class FollowedRun:
             now = self._position()
             if now == position:
                 return None
-            content: dict[str, Any] = {"run": self.number, "status": self.status}
-            if position is None or not self._can_append(position, now):
-                return "snapshot", {**content, **self._snapshot()}, now
-            return "append", {**content, **self._appended(position, now)}, now
+            if self._shared[:2] != (position, now):  # the other open pages ask for the same
+                self._shared = (position, now, self._event(position, now))
+            return (*self._shared[2], now)
+
+    def _event(self, position: Position | None, now: Position) -> tuple[str, dict[str, Any]]:
+        content: dict[str, Any] = {"run": self.number, "status": self.status}
+        if position is None or not self._can_append(position, now):
+            return "snapshot", {**content, **self._snapshot()}
+        return "append", {**content, **self._appended(position, now)}
 
     def _can_append(self, position: Position, now: Position) -> bool:
         if position[0] != now[0] or len(position) != len(now):
@@ -213,6 +221,7 @@ class Follower:
         self.num_pages = 0
         self._epoch = secrets.token_hex(4)  # positions of another server mean nothing
         self._task: asyncio.Task[None] | None = None
+        self._threads: anyio.CapacityLimiter | None = None
         self._ready = self._changed = asyncio.Event()
         self._announced: list[Position] = []
 
@@ -223,12 +232,15 @@ class Follower:
         try:
             if self._task is None:
                 self._ready, self._changed = asyncio.Event(), asyncio.Event()
+                self._threads = anyio.CapacityLimiter(NUM_THREADS)
                 self._task = asyncio.create_task(self._follow())
             await self._ready.wait()
             while True:
                 changed = self._changed
                 for run in self.runs:
-                    found = await anyio.to_thread.run_sync(run.event_after, positions[run.number])
+                    found = await anyio.to_thread.run_sync(
+                        run.event_after, positions[run.number], limiter=self._threads
+                    )
                     if found is not None:
                         name, content, positions[run.number] = found
                         yield Event(name, content, id=self._id(positions))

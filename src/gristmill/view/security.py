@@ -7,15 +7,18 @@ rebinding) has another Host.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
 import secrets
 import socket
+import time
 from typing import Any
 
 __all__ = ["MAX_BODY_BYTES", "Guard", "is_loopback", "make_token"]
 
 MAX_BODY_BYTES = 4 << 20
+BODY_SECONDS = 60.0  # from the first line of a request to the end of its body
 METHODS = ("GET", "HEAD", "POST")
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -137,15 +140,26 @@ _TOO_LARGE = f"The request is too large. At most {MAX_BODY_BYTES:,} bytes are al
 
 
 def _bounded(receive: Any) -> Any:
-    """Return `receive` with a limit on the size of the body, which may come without a Content-Length."""
-    num_bytes = 0
+    """Return `receive` with limits on the size of the body, which may come without a Content-Length, and on its time.
+
+    Raises `Refusal` in the application, which turns it into a reply.
+    """
+    from gristmill.view.replies import Refusal
+
+    num_bytes, deadline, is_complete = 0, time.monotonic() + BODY_SECONDS, False
 
     async def bounded() -> Any:
-        nonlocal num_bytes
-        message = await receive()
+        nonlocal num_bytes, is_complete
+        if is_complete:  # an event stream waits here for the browser to go away
+            return await receive()
+        try:
+            message = await asyncio.wait_for(receive(), max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            raise Refusal(f"The request did not arrive within {BODY_SECONDS:.0f} s.", 408) from None
         num_bytes += len(message.get("body", b""))
         if num_bytes > MAX_BODY_BYTES:
-            raise _Refused(413, _TOO_LARGE)
+            raise Refusal(_TOO_LARGE, 413)
+        is_complete = not message.get("more_body", False)
         return message
 
     return bounded

@@ -20,6 +20,7 @@ __all__ = ["DEFAULT_PORT", "address_of", "listen", "make_server", "serve"]
 DEFAULT_PORT = 8765
 PORTS_TRIED = 50  # from the default port on, if no port is given
 SHUTDOWN_SECONDS = 3
+SILENT_SECONDS = 10.0  # more than the 5 s that an answered connection stays open for the next request
 
 
 def serve(
@@ -95,14 +96,34 @@ def address_of(listener: socket.socket, host: str, token: str) -> str:
 def make_server(app: Any) -> Any:
     """Return a uvicorn server that ends open event streams before it waits for connections to close."""
     import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Connection(H11Protocol):  # type: ignore[misc]
+        """Closes itself if no complete request arrives. Otherwise, 200 silent connections would keep all others out."""
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self.loop.call_later(SILENT_SECONDS, self._close_if_silent, None)
+
+        def _close_if_silent(self, last: Any) -> None:
+            if self.transport.is_closing():
+                return
+            if self.cycle is last and (last is None or last.response_complete):
+                self.transport.close()
+            else:
+                self.loop.call_later(SILENT_SECONDS, self._close_if_silent, self.cycle)
 
     class Server(uvicorn.Server):  # type: ignore[misc]
         async def shutdown(self, sockets: Any = None) -> None:
             app.close()
+            for connection in self.server_state.connections:
+                if connection.flow.write_paused:  # the browser does not read, so its stream cannot end
+                    connection.transport.abort()
             await super().shutdown(sockets=sockets)
 
     config = uvicorn.Config(
         app,
+        http=Connection,
         log_level="warning",
         access_log=False,
         lifespan="off",

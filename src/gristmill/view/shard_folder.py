@@ -79,7 +79,10 @@ class OpenFolder:
             edition = Edition.from_folder(path)
             manifest = Manifest.read(path)
             edition.check()
-            return cls(path, manifest, lambda: _is_unchanged(edition), edition.checksum)
+            stamp = _stamp(path, manifest)
+            return cls(
+                path, manifest, lambda: _is_unchanged(edition) and _stamp(path, manifest) == stamp, edition.checksum
+            )
         manifest = read_contents(path)
         stamp = _stamp(path, manifest)
         return cls(path, manifest, lambda: _stamp(path, manifest) == stamp, checksum_of(manifest))
@@ -241,10 +244,18 @@ def _is_unchanged(edition: Edition) -> bool:
     return True
 
 
-def _stamp(folder: Path, manifest: Manifest) -> tuple[Any, ...]:
-    """Return what changes when another program replaces files, which gives no other sign."""
-    files = [entry.file for entry in shard_entries(manifest)[:MAX_STAMPED_FILES]]
+def _stamp(folder: Path, manifest: Manifest) -> list[tuple[int, ...] | None]:
+    """Return what changes when another program replaces or truncates files, which gives no other sign.
+
+    Reading a map of a truncated file would kill the process. Opening the file again reports the damage.
+    """
+    entries = shard_entries(manifest)[:MAX_STAMPED_FILES]
+    return [_identity(folder / name) for entry in entries for name in (entry.file, entry.index) if name is not None]
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
     try:
-        return tuple((status.st_size, status.st_mtime_ns) for status in ((folder / file).stat() for file in files))
+        status = path.stat()
     except OSError:
-        return (object(),)  # equal to nothing
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
