@@ -10,6 +10,7 @@ import urllib.request
 import pytest
 
 import gristmill as gm
+from gristmill.view.server import listen
 
 
 @pytest.fixture
@@ -53,3 +54,9 @@ def test_a_device_that_is_not_there_and_a_broken_plugin_are_reported_before_the_
         process = view(tok, *options)
         _, messages = process.communicate(timeout=60)
         assert process.returncode == 2 and message in messages and "Traceback" not in messages
+
+
+@pytest.mark.parametrize("host", ["no such host", "a" * 70, "203.0.113.7"])
+def test_a_host_that_is_not_ours_is_named_in_the_error(host):
+    with pytest.raises(gm.OptionError, match=r"host=.* is not an address of this machine"):
+        listen(host, None)

@@ -67,6 +67,11 @@ def listen(host: str, port: int | None) -> socket.socket:
         raise OptionError(f"port must be from 0 to 65535, got {port}.")
     ports = [port] if port is not None else [*range(DEFAULT_PORT, DEFAULT_PORT + PORTS_TRIED), 0]
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.getaddrinfo(host, None, family)  # create_server does not distinguish this error from others
+    except (socket.gaierror, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OptionError(f"host={host!r} is not an address of this machine: {reason}. Pass one of its own.") from error
     for number in ports:
         try:
             listener = socket.create_server((host, number), family=family, backlog=128)
@@ -74,8 +79,6 @@ def listen(host: str, port: int | None) -> socket.socket:
             # asyncio sets it only on sockets that name their protocol, which those of create_server do not.
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return listener
-        except socket.gaierror as error:
-            raise OptionError(f"host={host!r} is not an address of this machine: {error.strerror}.") from error
         except OSError as error:
             if error.errno == errno.EADDRNOTAVAIL:
                 raise OptionError(f"host={host!r} is not an address of this machine. Pass one of its own.") from error
