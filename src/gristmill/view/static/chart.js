@@ -2,7 +2,7 @@
 // its lines. The upper one has the last, incomplete bucket, the cursor and the selection.
 
 import { element } from "./page.js";
-import { AXES } from "./run-charts.js";
+import { AXES } from "./run_charts.js";
 import { bisect } from "./series.js";
 
 export const LEFT = 58, RIGHT = 10, BOTTOM = 22;

@@ -2,9 +2,9 @@
 
 import { announce, debounced, element, request, seriesColor, showError, start } from "./page.js";
 import { Chart } from "./chart.js";
-import { HeatMap } from "./heat-map.js";
-import { AXES, GROUPS, chartsOf } from "./run-charts.js";
-import { Card, entryLists, fillDetails } from "./run-texts.js";
+import { HeatMap } from "./heat_map.js";
+import { AXES, GROUPS, chartsOf } from "./run_charts.js";
+import { Card, entryLists, fillDetails } from "./run_texts.js";
 import { Run } from "./series.js";
 
 const PAINT_MILLISECONDS = 1000; // between two paintings of new records

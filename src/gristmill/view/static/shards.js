@@ -1,9 +1,9 @@
 // The page shards: chooses a folder and a split, and notices when the folder is finished, replaced or removed.
 import { table } from "./bars.js";
 import { announce, element, grouped, request, showError, start } from "./page.js";
-import { makeStatistics } from "./shard-figures.js";
-import { makeReader } from "./shard-reader.js";
-import { makeSearch } from "./shard-search.js";
+import { makeStatistics } from "./shard_figures.js";
+import { makeReader } from "./shard_reader.js";
+import { makeSearch } from "./shard_search.js";
 
 const by = (id) => document.getElementById(id);
 const POLL_MILLISECONDS = 2500;

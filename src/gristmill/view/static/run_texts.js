@@ -1,7 +1,7 @@
 // The texts of the page of runs: the line of each run, alarms, samples, messages, figures and configuration.
 
 import { announce, element, grouped } from "./page.js";
-import { duration, loss, short } from "./run-charts.js";
+import { duration, loss, short } from "./run_charts.js";
 
 const STATES = { training: "training", finished: "finished", stopped: "stopped", waiting: "no records yet", missing: "not found" };
 const FIRST_SHOWN = 6;

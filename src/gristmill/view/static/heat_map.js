@@ -2,7 +2,7 @@
 
 import { element } from "./page.js";
 import { BOTTOM, LEFT, RIGHT, dataTable, figure, fitted, themeColor } from "./chart.js";
-import { AXES, plain } from "./run-charts.js";
+import { AXES, plain } from "./run_charts.js";
 
 const RAMPS = { // from 0 to the most KL
   light: ["f1efed", "93b4f5", "1d4ed8", "0b1f5c"],
