@@ -13,21 +13,24 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** Return the JSON reply of the server. With `body`, send it as POST. Throws an Error with the server's message. */
-export async function request(path, body, { signal } = {}) {
+/** Return the response of the server. With `body`, send it as POST. Throws an Error with the server's message. */
+export async function respond(path, body, { signal } = {}) {
   const options = body === undefined ? { signal } : {
     method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal,
   };
-  let reply;
-  try {
-    reply = await fetch(path, options);
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Error("The server does not answer. It may have been stopped: start `gristmill view` again.");
-  }
-  const content = await reply.json().catch(() => ({}));
-  if (!reply.ok) throw new Error(content.error || `The server replied with status ${reply.status}.`);
-  return content;
+  const response = await fetch(path, options).catch(lost);
+  if (!response.ok) throw new Error((await response.json().catch(() => ({}))).error || `The server replied with status ${response.status}.`);
+  return response;
+}
+
+/** Throw an Error about a connection that ended, unless the page ended it. */
+export function lost(error) {
+  throw error.name === "AbortError" ? error : new Error("The server does not answer. It may have been stopped: start `gristmill view` again.");
+}
+
+/** Return the JSON of the response. */
+export async function request(path, body, options) {
+  return (await respond(path, body, options)).json().catch(lost);
 }
 
 /** Show an error at the top of the page, or remove it ("" or null). Screen readers read it at once. */
@@ -95,4 +98,9 @@ export async function start(room) {
 
 function themeWords() {
   return document.documentElement.dataset.theme === "dark" ? "Light colors" : "Dark colors";
+}
+
+/** Return the element with an id. */
+export function byId(id) {
+  return document.getElementById(id);
 }

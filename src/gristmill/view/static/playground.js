@@ -1,5 +1,5 @@
 // The playground: the form, the stream of events of a generation, and the conversation of a chat.
-import { announce, element, grouped, request, showError, start } from "./page.js";
+import { announce, byId as get, element, grouped, lost, request, respond, showError, start } from "./page.js";
 import { TextsView } from "./playground_texts.js";
 import { TokenView } from "./playground_tokens.js";
 
@@ -14,9 +14,7 @@ const MODES = {
 const REASONS = {
   "end of text": "ended by the model", "stop string": "ended before a stop string", "max tokens": "ended after the maximum number of tokens",
 };
-const LOST = "The connection to the server was lost. It may have been stopped: start `gristmill view` again.";
 
-const get = (id) => document.getElementById(id);
 // A name of this page for the queue. Not randomUUID, which needs HTTPS or the loopback.
 const client = [...crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 const temperatures = {}; // by mode, as entered
@@ -163,7 +161,7 @@ async function generate() {
   announce("Generating.");
   try {
     for await (const [name, data] of events(`api/playground/${get("run").value}/generate`, body, controller.signal)) receive(state, name, data);
-    if (!state.isOver) throw new Error(LOST);
+    if (!state.isOver) lost({});
   } catch (error) {
     if (error.name === "AbortError") finish(state, "stopped", "");
     else fail(state, error);
@@ -175,22 +173,11 @@ async function generate() {
 
 /** Yield [name, data] of each event of the reply to a POST request. */
 async function* events(path, body, signal) {
-  let reply;
-  try {
-    reply = await fetch(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal });
-  } catch (error) {
-    throw error.name === "AbortError" ? error : new Error(LOST);
-  }
-  if (!reply.ok) throw new Error((await reply.json().catch(() => ({}))).error || `The server replied with status ${reply.status}.`);
+  const reply = await respond(path, body, { signal });
   const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
   let held = "";
   while (true) {
-    let part;
-    try {
-      part = await reader.read();
-    } catch (error) {
-      throw error.name === "AbortError" ? error : new Error(LOST);
-    }
+    const part = await reader.read().catch(lost);
     if (part.done) return;
     held += part.value;
     const frames = held.split("\n\n");

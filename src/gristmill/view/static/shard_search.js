@@ -1,7 +1,6 @@
 // The search of the page shards. Each request covers a bounded number of tokens; the page asks until it has enough.
-import { announce, element, grouped, request } from "./page.js";
+import { announce, byId as by, element, grouped, request } from "./page.js";
 
-const by = (id) => document.getElementById(id);
 const PAUSE_AFTER = 100; // results, then the user decides
 const MOST = 1000; // results that stay on the page
 

@@ -1,11 +1,11 @@
 // The page shards: chooses a folder and a split, and notices when the folder is finished, replaced or removed.
-import { table } from "./bars.js";
-import { announce, element, grouped, request, showError, start } from "./page.js";
+import { bytes } from "./numbers.js";
+import { announce, byId as by, element, grouped, request, showError, start } from "./page.js";
 import { makeStatistics } from "./shard_figures.js";
 import { makeReader } from "./shard_reader.js";
 import { makeSearch } from "./shard_search.js";
+import { figures, pager, scrolled, table } from "./tables.js";
 
-const by = (id) => document.getElementById(id);
 const POLL_MILLISECONDS = 2500;
 
 const artefacts = await start("shards");
@@ -18,17 +18,18 @@ let timer;
 let polls = 0;
 let problem = null; // why the folder cannot be shown now
 
+function encoded(values) {
+  return new URLSearchParams(Object.entries(values).filter(([, value]) => value !== null && value !== undefined)).toString();
+}
+
 function query(name, parameters = {}) {
-  const given = Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined);
-  const after = new URLSearchParams(given).toString();
+  const after = encoded(parameters);
   return `api/shards/${room.number}${name && `/${name}`}${after && `?${after}`}`;
 }
 
 /** Keep the place in the address, so that a reload or a bookmark leads back to it. */
 function remember(place) {
-  const values = { folder: room.number, split: room.split, tokenizer: room.tokenizer, ...place };
-  const given = Object.entries(values).filter(([, value]) => value !== null && value !== undefined);
-  history.replaceState(null, "", `#${new URLSearchParams(given)}`);
+  history.replaceState(null, "", `#${encoded({ folder: room.number, split: room.split, tokenizer: room.tokenizer, ...place })}`);
 }
 
 function place() {
@@ -96,7 +97,7 @@ function fail(reply) {
   by("written").replaceChildren(
     element("h2", {}, "Written so far"),
     element("p", { class: "hint" }, "Up to the last checkpoint. This page updates itself and shows the documents when the run has finished."),
-    element("div", { class: "scroll" }, table("Written so far", ["split", "#documents", "#tokens", "#bytes of text", "#finished shards"], rows)));
+    scrolled("Written so far", table("Written so far", ["split", "#documents", "#tokens", "#bytes of text", "#finished shards"], rows)));
 }
 
 /** Ask whether the folder is still the same: every few seconds, and when the page becomes visible. */
@@ -136,15 +137,15 @@ function drawChoices() {
 
 function drawFigures() {
   const split = room.facts.splits.find(({ name }) => name === room.split);
-  const figures = split ? [
+  const entries = split ? [
     ["Documents", split.documents === null ? "not recorded" : grouped(split.documents)],
     ["Tokens", grouped(split.tokens)],
-    ["Bytes of text", split.source_bytes === null ? "not recorded" : size(split.source_bytes)],
+    ["Bytes of text", split.source_bytes === null ? "not recorded" : bytes(split.source_bytes)],
     ["Bytes per token", split.source_bytes === null || !split.tokens ? "–" : (split.source_bytes / split.tokens).toFixed(3)],
-    ["Shards", `${grouped(split.shards)} (${size(split.bytes)})`],
+    ["Shards", `${grouped(split.shards)} (${bytes(split.bytes)})`],
     ["Vocabulary", room.facts.vocab_size === null ? "not recorded" : grouped(room.facts.vocab_size)],
   ] : [];
-  by("figures").replaceChildren(...figures.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+  by("figures").replaceChildren(...figures(entries));
 }
 
 function drawFacts() {
@@ -156,17 +157,17 @@ function drawFacts() {
     ["Type of ids", facts.dtype],
     ["Tokenizer", facts.foreign ? `not stored in the files${artefacts.tokenizers.length ? "" : ". To see text, pass its tokenizer too: gristmill view FOLDER tokenizer.json"}` : `tokenizer.json, fingerprint ${facts.fingerprint.slice(0, 16)}…`],
     ["End of text", end ? `${end.token} = ${end.id}, ${end.position} each document` : facts.foreign ? "not recorded" : "none"],
-    !facts.foreign && ["Inputs", facts.inputs ? `${grouped(facts.inputs)} ${facts.inputs === 1 ? "file" : "files"}, ${size(facts.input_bytes)}${facts.skipped ? `, ${grouped(facts.skipped)} skipped` : ""}` : "an iterable of documents, which has no file names"],
+    !facts.foreign && ["Inputs", facts.inputs ? `${grouped(facts.inputs)} ${facts.inputs === 1 ? "file" : "files"}, ${bytes(facts.input_bytes)}${facts.skipped ? `, ${grouped(facts.skipped)} skipped` : ""}` : "an iterable of documents, which has no file names"],
     facts.num_nulls && ["Records without text", grouped(facts.num_nulls)],
   ].filter(Boolean);
-  const splits = facts.splits.map((split) => [split.name, split.documents ?? "–", split.tokens, split.source_bytes ?? "–", split.source_bytes && split.tokens ? (split.source_bytes / split.tokens).toFixed(3) : "–", split.shards, size(split.bytes)]);
+  const splits = facts.splits.map((split) => [split.name, split.documents ?? "–", split.tokens, split.source_bytes ?? "–", split.source_bytes && split.tokens ? (split.source_bytes / split.tokens).toFixed(3) : "–", split.shards, bytes(split.bytes)]);
   const options = Object.entries(facts.options);
   by("facts").replaceChildren(
     element("dl", { class: "names" }, names.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])),
     element("h3", {}, "Splits"),
     scrolled("Splits", table("Splits", ["split", "#documents", "#tokens", "#bytes of text", "#bytes per token", "#shards", "#size"], splits)),
-    facts.inputs ? list("Sources", "inputs", {}, ["file", "format", "#size", "skipped because"], (row) => [row.path, row.format + (row.compression && `, ${row.compression}`), size(row.bytes), row.skipped ?? ""]) : "",
-    ...facts.splits.map((split) => list(`Shards of ${split.name}`, "files", { split: split.name }, ["file", "#tokens", "#documents", "#size", "checksum (xxh64)"], (row) => [row.file, row.tokens, row.documents ?? "–", size(row.bytes), row.checksum ?? "–"])),
+    facts.inputs ? list("Sources", "inputs", {}, ["file", "format", "#size", "skipped because"], (row) => [row.path, row.format + (row.compression && `, ${row.compression}`), bytes(row.bytes), row.skipped ?? ""]) : "",
+    ...facts.splits.map((split) => list(`Shards of ${split.name}`, "files", { split: split.name }, ["file", "#tokens", "#documents", "#size", "checksum (xxh64)"], (row) => [row.file, row.tokens, row.documents ?? "–", bytes(row.bytes), row.checksum ?? "–"])),
     options.length ? element("details", { class: "data" }, element("summary", {}, "Options"), scrolled("Options", table("Options", ["option", "value"], options))) : "",
     facts.command ? element("div", {}, element("h3", {}, "Command that makes the same shards"), element("pre", {}, facts.command)) : "");
 }
@@ -177,25 +178,12 @@ function list(title, name, parameters, heads, cells) {
   const show = async (begin) => {
     try {
       const { rows, total } = await request(query(name, { ...parameters, begin }));
-      place.replaceChildren(scrolled(title, table(title, heads, rows.map(cells))), total > rows.length ? element("div", { class: "row" },
-        element("button", { type: "button", disabled: begin === 0, onclick: () => show(begin - 50) }, "Previous 50"),
-        element("span", { class: "hint" }, `${grouped(begin + 1)} to ${grouped(begin + rows.length)} of ${grouped(total)}`),
-        element("button", { type: "button", disabled: begin + rows.length >= total, onclick: () => show(begin + 50) }, "Next 50")) : "");
+      place.replaceChildren(scrolled(title, table(title, heads, rows.map(cells))), pager({ begin, number: rows.length, total, step: 50, show }));
     } catch (error) {
       place.replaceChildren(element("p", {}, error.message));
     }
   };
   return element("details", { class: "data", ontoggle: (event) => event.target.open && !place.firstChild && show(0) }, element("summary", {}, title), place);
-}
-
-function scrolled(label, content) {
-  return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, content);
-}
-
-/** Return 1,234,567 bytes as "1.23 MB". */
-function size(bytes) {
-  for (const [unit, name] of [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]]) if (bytes >= unit) return `${(bytes / unit).toPrecision(3)} ${name}`;
-  return `${bytes} B`;
 }
 
 by("folder").addEventListener("change", () => {

@@ -1,12 +1,13 @@
 // The dialog about one token: its merge tree, the merges in the order in which they were learned, and what is built from it.
-import { element, grouped, request, showError } from "./page.js";
+import { byId, element, grouped, request, showError } from "./page.js";
+import { figures, table } from "./tables.js";
 import { drawToken, fromHex, hexOf, plainText, tokenButton } from "./tokens.js";
 
 const MAX_NODES = 250; // drawn in a tree
 
 /** Return a function `open(number, id)` that shows a token of tokenizer `number`. */
 export function tokenDialog(names) {
-  const dialog = document.getElementById("token");
+  const dialog = byId("token");
   const content = dialog.querySelector(".content");
   const back = dialog.querySelector(".back");
   const visited = [];
@@ -58,12 +59,12 @@ function drawn(row) {
 
 function sections(token, open) {
   const row = new Map(token.tokens.map((each) => [each.id, each]));
-  const figures = [
+  const facts = [
     ["Id", `${token.id}`], ["Length", `${grouped(token.length)} byte${token.length === 1 ? "" : "s"}`],
     ["Merge rank", token.rank === null ? "none" : `${grouped(token.rank)} of ${grouped(token.num_merges)}`],
   ];
   const made = [
-    element("dl", { class: "figures" }, figures.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value)))),
+    element("dl", { class: "figures" }, figures(facts)),
     element("p", {}, "Bytes: ", element("code", {}, hexOf(fromHex(token.hex)), token.length > token.hex.length / 2 ? " …" : "")),
     ...remarks(token).map((text) => element("p", {}, text)),
   ];
@@ -114,14 +115,9 @@ function branches(id, row, open) {
 }
 
 function stepTable(steps, row, open) {
-  const cell = (id) => element("td", {}, tokenButton(row.get(id), open));
-  return element("table", { class: "steps" },
-    element("caption", { class: "quiet" }, "Merges that lead to this token, in order of rank"),
-    element("thead", {}, element("tr", {}, [["Rank", "number"], ["Left", ""], ["Right", ""], ["Token", ""], ["Id", "number"]]
-      .map(([name, kind]) => element("th", { scope: "col", class: kind || null }, name)))),
-    element("tbody", {}, steps.map((step) => element("tr", {},
-      element("td", { class: "number" }, grouped(step.rank)), cell(step.parts[0]), cell(step.parts[1]), cell(step.id),
-      element("td", { class: "number" }, `${step.id}`)))));
+  const button = (id) => tokenButton(row.get(id), open);
+  return table("Merges that lead to this token, in order of rank", ["#Rank", "Left", "Right", "Token", "#Id"],
+    steps.map((step) => [step.rank, ...[...step.parts, step.id].map(button), `${step.id}`]), { class: "steps" });
 }
 
 function builtFrom(token, open) {
