@@ -45,7 +45,8 @@ export function bytes(number) {
   return `${plain(number)} B`;
 }
 
-/** Return a share as "12.3 %". */
-export function percent(share) {
-  return share > 0 && share < 1e-4 ? "< 0.01 %" : `${Number((100 * share).toPrecision(3))} %`;
+/** Return a share as "12.3 %"; with zeros at its end in a column of them. */
+export function percent(share, inColumn = false) {
+  const digits = (100 * share).toPrecision(3);
+  return share > 0 && share < 1e-4 ? "< 0.01 %" : `${inColumn && share ? digits : Number(digits)} %`;
 }

@@ -112,6 +112,6 @@ export class TokenView {
     const name = element("td", { class: "name mono", title: label(text, bytes) }, element("bdi", {}, label(text, bytes)));
     name.style.setProperty("--share", `${byModel * 100}%`);
     return element("tr", { "aria-current": isChosen ? "true" : null }, element("td", {}, grouped(rank)), name,
-      element("td", { class: "number" }, percent(byModel)), element("td", { class: "number" }, drawn ? percent(drawn) : "–"));
+      element("td", { class: "number" }, percent(byModel, true)), element("td", { class: "number" }, drawn ? percent(drawn, true) : "–"));
   }
 }

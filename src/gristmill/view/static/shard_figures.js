@@ -62,7 +62,7 @@ export function makeStatistics(room) {
       }),
       element("dl", { class: "percentiles" }, figures([...Object.entries(percentiles), ["mean", Math.round(10 * mean) / 10]].map(([name, value]) => [name, grouped(value)]))),
       element("p", { class: "hint" }, `${mark}${sample}`),
-      dataTable("Documents by length", ["tokens", "#documents", "#share"], counts.map((value, i) => [range(i), value, percent(value / reply.counted)])));
+      dataTable("Documents by length", ["Tokens", "#Documents", "#Share"], counts.map((value, i) => [range(i), value, percent(value / reply.counted, true)])));
   }
 
   async function fillFrequencies(isCurrent = () => true) {
@@ -86,7 +86,7 @@ export function makeStatistics(room) {
         describe: ([rank, count]) => `rank ${grouped(rank)}: ${grouped(count)} times`,
       }),
       element("p", { class: "hint" }, usedWords(used, vocab_size)),
-      dataTable("Counts by rank", ["#rank", "#count"], few));
+      dataTable("Counts by rank", ["#Rank", "#Count"], few));
   }
 
   function drawFrequencies(reply) {
@@ -97,10 +97,10 @@ export function makeStatistics(room) {
       return;
     }
     const most = Math.max(...reply.rows.map((row) => row.count), 1);
-    const rows = reply.rows.map((row) => [row.id, row.text === null ? "" : element("span", { class: "chip", title: row.bytes }, withSigns(row.text)), row.count, percent(row.count / reply.counted), meter(row.count / most)]);
-    const drawn = table("Table of token frequencies", ["#id", "token", "#count", "#share", "bar"], rows.map((row) => [String(row[0]), ...row.slice(1)]));
+    const rows = reply.rows.map((row) => [row.id, row.text === null ? "" : element("span", { class: "chip", title: row.bytes }, withSigns(row.text)), row.count, percent(row.count / reply.counted, true), meter(row.count / most)]);
+    const drawn = table("Table of token frequencies", ["#Id", "Token", "#Count", "#Share", "Bar"], rows.map((row) => [String(row[0]), ...row.slice(1)]));
     for (const line of drawn.querySelectorAll("tr")) line.lastChild.classList.add("bar");
-    drawn.querySelector("th:last-child").replaceChildren(element("span", { class: "quiet" }, "bar"));
+    drawn.querySelector("th:last-child").replaceChildren(element("span", { class: "quiet" }, "Bar"));
     const show = (from) => {
       begin = from;
       fillFrequencies().then(() => content("frequencies").querySelector("button")?.focus(), (error) => content("frequencies").replaceChildren(element("p", {}, error.message)));

@@ -65,6 +65,8 @@ export function makeReader(room) {
     tokens.leave();
     box.setAttribute("aria-label", `Tokens of ${shown.unit} ${shown.number}`);
     box.setAttribute("role", mode === "text" ? "region" : "listbox");
+    if (mode === "text") box.removeAttribute("aria-orientation");
+    else box.setAttribute("aria-orientation", "horizontal");
     if (mode === "text") {
       box.textContent = shown.texts.join("");
     } else {

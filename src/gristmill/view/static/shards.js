@@ -97,7 +97,7 @@ function fail(reply) {
   by("written").replaceChildren(
     element("h2", {}, "Written so far"),
     element("p", { class: "hint" }, "Up to the last checkpoint. This page updates itself and shows the documents when the run has finished."),
-    scrolled("Written so far", table("Written so far", ["split", "#documents", "#tokens", "#bytes of text", "#finished shards"], rows)));
+    scrolled("Written so far", table("Written so far", ["Split", "#Documents", "#Tokens", "#Bytes of text", "#Finished shards"], rows)));
 }
 
 /** Ask whether the folder is still the same: every few seconds, and when the page becomes visible. */
@@ -165,10 +165,10 @@ function drawFacts() {
   by("facts").replaceChildren(
     element("dl", { class: "names" }, names.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])),
     element("h3", {}, "Splits"),
-    scrolled("Splits", table("Splits", ["split", "#documents", "#tokens", "#bytes of text", "#bytes per token", "#shards", "#size"], splits)),
-    facts.inputs ? list("Sources", "inputs", {}, ["file", "format", "#size", "skipped because"], (row) => [row.path, row.format + (row.compression && `, ${row.compression}`), bytes(row.bytes), row.skipped ?? ""]) : "",
-    ...facts.splits.map((split) => list(`Shards of ${split.name}`, "files", { split: split.name }, ["file", "#tokens", "#documents", "#size", "checksum (xxh64)"], (row) => [row.file, row.tokens, row.documents ?? "–", bytes(row.bytes), row.checksum ?? "–"])),
-    options.length ? element("details", { class: "data" }, element("summary", {}, "Options"), scrolled("Options", table("Options", ["option", "value"], options))) : "",
+    scrolled("Splits", table("Splits", ["Split", "#Documents", "#Tokens", "#Bytes of text", "#Bytes per token", "#Shards", "#Size"], splits)),
+    facts.inputs ? list("Sources", "inputs", {}, ["File", "Format", "#Size", "Skipped because"], (row) => [row.path, row.format + (row.compression && `, ${row.compression}`), bytes(row.bytes), row.skipped ?? ""]) : "",
+    ...facts.splits.map((split) => list(`Shards of ${split.name}`, "files", { split: split.name }, ["File", "#Tokens", "#Documents", "#Size", "Checksum (xxh64)"], (row) => [row.file, row.tokens, row.documents ?? "–", bytes(row.bytes), row.checksum ?? "–"])),
+    options.length ? element("details", { class: "data" }, element("summary", {}, "Options"), scrolled("Options", table("Options", ["Option", "Value"], options))) : "",
     facts.command ? element("div", {}, element("h3", {}, "Command that makes the same shards"), element("pre", {}, facts.command)) : "");
 }
 
