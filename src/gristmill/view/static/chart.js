@@ -1,7 +1,7 @@
 // A line chart on two canvases. The lower one keeps what will not change: axes and complete buckets; new records extend
 // its lines. The upper one has the last, incomplete bucket, the cursor and the selection.
 
-import { element } from "./page.js";
+import { element, hint } from "./page.js";
 import { AXES } from "./run_charts.js";
 import { bisect } from "./series.js";
 import { scrolled, table as tableOf } from "./tables.js";
@@ -75,7 +75,7 @@ export class Chart {
     this.slider = element("div", { class: "cursor", role: "slider", tabindex: "0", "aria-label": `Cursor in ${title}`,
       "aria-valuemin": "0", "aria-valuemax": "1", "aria-valuenow": "0", "aria-valuetext": "No position. The arrow keys move the cursor." });
     this.legend = element("ul", { class: "legend" });
-    const below = element("div", {}, this.legend, note && element("p", { class: "hint" }, note));
+    const below = element("div", {}, this.legend, note && hint(note));
     Object.assign(this, figure(`chart-${id.replace(/\W/g, "-")}`, { title, unit, note: below, isWide, words: title }, this.lines, this.over, this.slider));
     this.root.dataset.chart = id;
     this.disclosure.addEventListener("toggle", () => this.fillTable());

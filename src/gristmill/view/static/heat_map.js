@@ -1,6 +1,6 @@
 // The KL per latent dimension over the steps, as cells: one row per dimension, the one with the most KL on top.
 
-import { element } from "./page.js";
+import { element, hint } from "./page.js";
 import { BOTTOM, LEFT, RIGHT, figure, fitted, themeColor } from "./chart.js";
 import { plain } from "./numbers.js";
 import { AXES } from "./run_charts.js";
@@ -15,7 +15,7 @@ export class HeatMap {
   constructor(run, view) {
     Object.assign(this, { run, view, drawn: [] });
     this.canvas = element("canvas", { role: "img" });
-    this.hint = element("p", { class: "hint" });
+    this.hint = hint();
     const title = view.runs.length > 1 ? element("span", {}, "KL per dimension of ", element("bdi", {}, run.name)) : "KL per dimension";
     Object.assign(this, figure(`heat-map-${run.number}`, { title, unit: "nats", note: this.hint, words: `KL per dimension of ${run.name}` }, this.canvas));
     this.root.dataset.chart = "kl_per_dimension";

@@ -4,6 +4,7 @@
  * false are left out. Text is never parsed as HTML. */
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
+  if (tag === "button") made.type = "button";
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
@@ -11,6 +12,28 @@ export function element(tag, attributes = {}, ...children) {
   }
   made.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
   return made;
+}
+
+/** Return a paragraph in grey. */
+export function hint(...text) {
+  return element("p", { class: "hint" }, text);
+}
+
+/** Return "1 token" or "2,000 tokens". */
+export function counted(number, noun) {
+  return `${grouped(number)} ${noun}${number === 1 ? "" : "s"}`;
+}
+
+/** Fill a select box with [value, text] pairs. */
+export function fillSelect(select, pairs, chosen = null) {
+  select.replaceChildren(...pairs.map(([value, text]) => element("option", { value, selected: value === chosen }, text)));
+}
+
+/** Fill a field set with buttons of which one is chosen. pairs: [value, text]. */
+export function fillChoice(fieldset, pairs, chosen, onchange) {
+  const buttons = pairs.map(([value, text]) => element("label", {},
+    element("input", { type: "radio", name: fieldset.id, value, checked: value === chosen, onchange: () => onchange(value) }), text));
+  fieldset.replaceChildren(fieldset.querySelector("legend"), ...buttons);
 }
 
 /** Return the response of the server. With `body`, send it as POST. Throws an Error with the server's message. */
@@ -83,7 +106,7 @@ export async function start(room) {
   }
   const links = artefacts.rooms.map(({ name, title }) =>
     element("a", { href: name, "aria-current": name === room ? "page" : null }, title));
-  const theme = element("button", { class: "theme", type: "button", onclick: switchTheme }, themeWords());
+  const theme = element("button", { class: "theme", onclick: switchTheme }, themeWords());
   header.replaceChildren(element("span", { class: "brand" }, "Gristmill"), element("nav", { "aria-label": "Pages" }, links), theme);
   return artefacts;
 

@@ -1,6 +1,6 @@
 // The generated text as tokens: shaded by probability, with a readout of the token under the pointer or the focus.
 import { percent } from "./numbers.js";
-import { announce, element, grouped } from "./page.js";
+import { announce, element, grouped, hint } from "./page.js";
 import { TokenBox, drawText, visible, withSigns } from "./tokens.js";
 
 /** Lower ends of the model probability of each shade. */
@@ -88,7 +88,7 @@ export class TokenView {
     const index = this.box.index;
     const record = this.records[index];
     if (!record) {
-      this.readout.replaceChildren(element("p", { class: "hint" }, "Point at a token, or use the arrow keys, to see its probability and the alternatives."));
+      this.readout.replaceChildren(hint("Point at a token, or use the arrow keys, to see its probability and the alternatives."));
       return;
     }
     const own = [record.id, record.text && !record.text.includes("\ufffd") ? record.text : null, record.bytes, record.p, record.q];

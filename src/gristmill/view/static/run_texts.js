@@ -1,6 +1,6 @@
 // The texts of the page of runs: the line of each run, alarms, samples, messages, figures and configuration.
 
-import { announce, byId, element, grouped } from "./page.js";
+import { announce, byId, element, grouped, hint } from "./page.js";
 import { duration, loss, short } from "./numbers.js";
 import { figures, scrolled } from "./tables.js";
 import { visible } from "./tokens.js";
@@ -122,7 +122,7 @@ export function fillDetails(place, content, onlyDifferences, onSwitch) {
   const table = (first, rows) => element("table", {}, element("thead", {}, element("tr", {}, element("th", { scope: "col" }, first), heads())), element("tbody", {}, rows));
   const settings = (title, rows) => {
     const chosen = many && onlyDifferences ? rows.filter(({ differs }) => differs) : rows;
-    const words = chosen.length ? null : element("p", { class: "hint" }, rows.length ? "All equal." : "Not recorded.");
+    const words = chosen.length ? null : hint(rows.length ? "All equal." : "Not recorded.");
     return [element("h3", {}, title), words || scrolled(title, table("Option", chosen.map(({ name, values, differs }) => element("tr", { class: many && differs ? "differs" : null },
       element("th", { scope: "row" }, name, many && differs && element("span", { class: "quiet" }, " (differs)")), values.map((value) => element("td", {}, value))))))];
   };

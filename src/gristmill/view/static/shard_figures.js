@@ -2,7 +2,7 @@
 // 100 million tokens.
 import { barChart, logChart } from "./bars.js";
 import { percent, short } from "./numbers.js";
-import { byId as by, element, grouped, request } from "./page.js";
+import { byId as by, element, grouped, hint, request } from "./page.js";
 import { dataTable, figures, meter, pager, scrolled, table } from "./tables.js";
 import { withSigns } from "./tokens.js";
 
@@ -22,7 +22,7 @@ export function makeStatistics(room) {
     begin = 0;
     isDone.clear();
     for (const id of Object.keys(sections)) {
-      content(id).replaceChildren(element("p", { class: "hint" }, "Reading …"));
+      content(id).replaceChildren(hint("Reading …"));
       observer.unobserve(by(id));
       observer.observe(by(id));
     }
@@ -46,7 +46,7 @@ export function makeStatistics(room) {
     const reply = await request(room.query("lengths", { split: room.split, tokenizer: room.tokenizer }));
     if (!isCurrent() || room.changed(reply.edition)) return;
     if (reply.problem) {
-      content("lengths").replaceChildren(element("p", { class: "hint" }, reply.problem));
+      content("lengths").replaceChildren(hint(reply.problem));
       return;
     }
     const { edges, counts, percentiles, mean } = reply;
@@ -61,7 +61,7 @@ export function makeStatistics(room) {
         summary: `Histogram of document lengths: ${grouped(percentiles.min)} to ${grouped(percentiles.max)} tokens, median ${grouped(percentiles.median)}.`,
       }),
       element("dl", { class: "percentiles" }, figures([...Object.entries(percentiles), ["mean", Math.round(10 * mean) / 10]].map(([name, value]) => [name, grouped(value)]))),
-      element("p", { class: "hint" }, `${mark}${sample}`),
+      hint(`${mark}${sample}`),
       dataTable("Documents by length", ["Tokens", "#Documents", "#Share"], counts.map((value, i) => [range(i), value, percent(value / reply.counted, true)])));
   }
 
@@ -75,7 +75,7 @@ export function makeStatistics(room) {
   function drawZipf({ zipf, used, vocab_size }) {
     const points = zipf.ranks.map((rank, i) => [rank, zipf.counts[i]]);
     if (!points.length) {
-      content("zipf").replaceChildren(element("p", { class: "hint" }, "The split has no tokens."));
+      content("zipf").replaceChildren(hint("The split has no tokens."));
       return;
     }
     const few = points.filter((_, i) => i % Math.ceil(points.length / 40) === 0 || i === points.length - 1);
@@ -85,7 +85,7 @@ export function makeStatistics(room) {
         summary: `The most frequent token occurs ${grouped(points[0][1])} times, the one of rank ${grouped(used)} ${grouped(points.at(-1)[1])} times.`,
         describe: ([rank, count]) => `rank ${grouped(rank)}: ${grouped(count)} times`,
       }),
-      element("p", { class: "hint" }, usedWords(used, vocab_size)),
+      hint(usedWords(used, vocab_size)),
       dataTable("Counts by rank", ["#Rank", "#Count"], few));
   }
 
@@ -93,7 +93,7 @@ export function makeStatistics(room) {
     const isSample = reply.counted < reply.num_tokens;
     by("frequency-summary").textContent = `${isSample ? `An even sample of ${grouped(reply.counted)} of ${grouped(reply.num_tokens)}` : `All ${grouped(reply.num_tokens)}`} tokens counted. ${usedWords(reply.used, reply.vocab_size)}`;
     if (!reply.rows.length) {
-      content("frequencies").replaceChildren(element("p", { class: "hint" }, by("order").value === "unused" ? "Every token occurs." : "No tokens."));
+      content("frequencies").replaceChildren(hint(by("order").value === "unused" ? "Every token occurs." : "No tokens."));
       return;
     }
     const most = Math.max(...reply.rows.map((row) => row.count), 1);

@@ -1,5 +1,5 @@
 // The reader of the page shards: one document, or one part, as tokens, tokens with ids, or plain text.
-import { announce, byId as by, element, grouped, request, showError } from "./page.js";
+import { announce, byId as by, counted, element, grouped, request, showError } from "./page.js";
 import { TokenBox, drawText } from "./tokens.js";
 
 const HINT = by("readout").textContent;
@@ -48,7 +48,7 @@ export function makeReader(room) {
       return;
     }
     const where = shown.file ? `, in ${shown.file}` : "";
-    by("document-facts").textContent = `${grouped(shown.num_tokens)} ${shown.num_tokens === 1 ? "token" : "tokens"}, from token ${grouped(shown.begin)} of the split${where}`;
+    by("document-facts").textContent = `${counted(shown.num_tokens, "token")}, from token ${grouped(shown.begin)} of the split${where}`;
     drawTokens();
     const last = shown.offset + shown.ids.length;
     by("pager").hidden = shown.num_tokens <= shown.page_tokens;

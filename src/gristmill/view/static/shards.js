@@ -1,6 +1,6 @@
 // The page shards: chooses a folder and a split, and notices when the folder is finished, replaced or removed.
 import { bytes } from "./numbers.js";
-import { announce, byId as by, element, grouped, request, showError, start } from "./page.js";
+import { announce, byId as by, counted, element, fillChoice, fillSelect, grouped, hint, request, showError, start } from "./page.js";
 import { makeStatistics } from "./shard_figures.js";
 import { makeReader } from "./shard_reader.js";
 import { makeSearch } from "./shard_search.js";
@@ -96,7 +96,7 @@ function fail(reply) {
   by("written").hidden = !rows.length;
   by("written").replaceChildren(
     element("h2", {}, "Written so far"),
-    element("p", { class: "hint" }, "Up to the last checkpoint. This page updates itself and shows the documents when the run has finished."),
+    hint("Up to the last checkpoint. This page updates itself and shows the documents when the run has finished."),
     scrolled("Written so far", table("Written so far", ["Split", "#Documents", "#Tokens", "#Bytes of text", "#Finished shards"], rows)));
 }
 
@@ -121,18 +121,17 @@ async function poll() {
 
 function drawChoices() {
   const { facts } = room;
-  by("folder").replaceChildren(...artefacts.shards.map((name, i) => element("option", { value: i, selected: i === room.number }, name)));
+  fillSelect(by("folder"), [...artefacts.shards.entries()], room.number);
   by("folder-choice").hidden = artefacts.shards.length < 2;
   const name = artefacts.shards[room.number];
   by("title").textContent = artefacts.shards.length < 2 && name !== "shards" ? `Shards: ${name}` : "Shards";
   by("splits").hidden = facts.splits.length < 2;
-  by("splits").replaceChildren(element("legend", { class: "quiet" }, "Split"), ...facts.splits.map(({ name }) =>
-    element("label", {}, element("input", { type: "radio", name: "split", value: name, checked: name === room.split, onchange: () => {
-      room.split = name;
-      showSplit();
-    } }), name)));
+  fillChoice(by("splits"), facts.splits.map(({ name }) => [name, name]), room.split, (name) => {
+    room.split = name;
+    showSplit();
+  });
   by("tokenizer-choice").hidden = room.tokenizer === null;
-  by("tokenizer").replaceChildren(...artefacts.tokenizers.map((name, i) => element("option", { value: i, selected: i === room.tokenizer }, name)));
+  fillSelect(by("tokenizer"), [...artefacts.tokenizers.entries()], room.tokenizer);
 }
 
 function drawFigures() {
@@ -157,7 +156,7 @@ function drawFacts() {
     ["Type of ids", facts.dtype],
     ["Tokenizer", facts.foreign ? `not stored in the files${artefacts.tokenizers.length ? "" : ". To see text, pass its tokenizer too: gristmill view FOLDER tokenizer.json"}` : `tokenizer.json, fingerprint ${facts.fingerprint.slice(0, 16)}…`],
     ["End of text", end ? `${end.token} = ${end.id}, ${end.position} each document` : facts.foreign ? "not recorded" : "none"],
-    !facts.foreign && ["Inputs", facts.inputs ? `${grouped(facts.inputs)} ${facts.inputs === 1 ? "file" : "files"}, ${bytes(facts.input_bytes)}${facts.skipped ? `, ${grouped(facts.skipped)} skipped` : ""}` : "an iterable of documents, which has no file names"],
+    !facts.foreign && ["Inputs", facts.inputs ? `${counted(facts.inputs, "file")}, ${bytes(facts.input_bytes)}${facts.skipped ? `, ${grouped(facts.skipped)} skipped` : ""}` : "an iterable of documents, which has no file names"],
     facts.num_nulls && ["Records without text", grouped(facts.num_nulls)],
   ].filter(Boolean);
   const splits = facts.splits.map((split) => [split.name, split.documents ?? "–", split.tokens, split.source_bytes ?? "–", split.source_bytes && split.tokens ? (split.source_bytes / split.tokens).toFixed(3) : "–", split.shards, bytes(split.bytes)]);

@@ -31,7 +31,7 @@ export function figures(entries) {
 /** Return buttons that show other rows of a long list with `show(begin)`; "" if it is not long. */
 export function pager({ begin, number, total, step, show }) {
   if (total <= number) return "";
-  const button = (words, to, disabled) => element("button", { type: "button", disabled, onclick: () => show(to) }, `${words} ${step}`);
+  const button = (words, to, disabled) => element("button", { disabled, onclick: () => show(to) }, `${words} ${step}`);
   return element("div", { class: "row" }, button("Previous", Math.max(0, begin - step), begin === 0),
     element("span", { class: "hint" }, `${grouped(begin + 1)} to ${grouped(begin + number)} of ${grouped(total)}`),
     button("Next", begin + step, begin + number >= total));

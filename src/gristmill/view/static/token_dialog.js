@@ -1,5 +1,5 @@
 // The dialog about one token: its merge tree, the merges in the order in which they were learned, and what is built from it.
-import { byId, element, grouped, request, showError } from "./page.js";
+import { byId, counted, element, grouped, hint, request, showError } from "./page.js";
 import { figures, table } from "./tables.js";
 import { drawToken, fromHex, hexOf, plainText, tokenButton } from "./tokens.js";
 
@@ -60,7 +60,7 @@ function drawn(row) {
 function sections(token, open) {
   const row = new Map(token.tokens.map((each) => [each.id, each]));
   const facts = [
-    ["Id", `${token.id}`], ["Length", `${grouped(token.length)} byte${token.length === 1 ? "" : "s"}`],
+    ["Id", `${token.id}`], ["Length", counted(token.length, "byte")],
     ["Merge rank", token.rank === null ? "none" : `${grouped(token.rank)} of ${grouped(token.num_merges)}`],
   ];
   const made = [
@@ -75,9 +75,9 @@ function sections(token, open) {
       element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Merge tree as nested lists" },
         element("ul", { class: "tree" }, branches(token.id, row, open))),
       element("h3", {}, "How it was learned, step by step"),
-      element("p", { class: "hint" }, "The rank counts the merges of the whole training from 0."),
+      hint("The rank counts the merges of the whole training from 0."),
       element("div", { class: "scroll" }, stepTable(steps, row, open)));
-    if (token.cut) made.push(element("p", { class: "hint" }, `Only the first ${row.size} tokens of the tree are shown.`));
+    if (token.cut) made.push(hint(`Only the first ${row.size} tokens of the tree are shown.`));
   }
   made.push(element("h3", {}, "Tokens built from it"), ...builtFrom(token, open));
   return made;
@@ -124,7 +124,7 @@ function builtFrom(token, open) {
   if (!token.num_built) return [element("p", { class: "grey" }, "No merge uses this token.")];
   const more = token.num_built > token.built.length ? ` The first ${token.built.length} are shown.` : "";
   return [
-    element("p", { class: "hint" }, `${grouped(token.num_built)} merge${token.num_built === 1 ? " uses" : "s use"} this token.${more}`),
+    hint(`${grouped(token.num_built)} merge${token.num_built === 1 ? " uses" : "s use"} this token.${more}`),
     element("ul", { class: "chips", "aria-label": `Tokens built from ${plainText(fromHex(token.hex))}` },
       token.built.map((each) => element("li", {}, tokenButton(each, open)))),
   ];

@@ -1,5 +1,5 @@
 // The facts of each tokenizer.
-import { byId, element, grouped } from "./page.js";
+import { byId, element, grouped, hint } from "./page.js";
 
 /** Show pattern, tie-break, special tokens and sizes of each tokenizer. */
 export function drawFacts(tokenizers) {
@@ -18,7 +18,7 @@ export function drawFacts(tokenizers) {
 
 function specialTokens({ specials, num_specials }) {
   if (!num_specials) return "none";
-  const more = num_specials > specials.length ? element("p", { class: "hint" }, `The first ${specials.length} of ${grouped(num_specials)}. The vocabulary above lists all of them.`) : "";
+  const more = num_specials > specials.length ? hint(`The first ${specials.length} of ${grouped(num_specials)}. The vocabulary above lists all of them.`) : "";
   return element("div", {}, element("ul", { class: "chips" }, specials.map(([special, id]) =>
     element("li", {}, element("span", { class: "chip special", dir: "ltr" }, special), ` ${id}`))), more);
 }

@@ -1,5 +1,5 @@
 // Page tokenizers: type text, see the tokens of one or several tokenizers; merge trees; vocabularies.
-import { announce, byId, debounced, element, grouped, request, showError, start } from "./page.js";
+import { announce, byId, debounced, element, fillSelect, grouped, request, showError, start } from "./page.js";
 import { meter } from "./tables.js";
 import { tokenDialog } from "./token_dialog.js";
 import { Panel, ratio, setText } from "./token_panel.js";
@@ -176,7 +176,7 @@ function applyLabels() {
 
 await loadFacts();
 if (!isTyped) box.value = remembered() ?? Object.values(facts.examples)[0];
-options.sample.replaceChildren(element("option", { value: "" }, "choose…"), ...Object.keys(facts.examples).map((name) => element("option", { value: name }, name)));
+fillSelect(options.sample, [["", "choose…"], ...Object.keys(facts.examples).map((name) => [name, name])]);
 buildChoice();
 buildPanels();
 const textChanged = vocabularySection(names, facts.classes, { text: () => ({ text: typed().text, specials: options.specials.checked }), open: openToken });

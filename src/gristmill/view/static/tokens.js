@@ -89,7 +89,7 @@ export function drawToken(node, bytes, { whitespace = true, limit = 400 } = {}) 
 /** Return a button with a token of a list of the server, which calls `open(id)`. */
 export function tokenButton(row, open) {
   const bytes = fromHex(row.hex);
-  const button = element("button", { class: row.special ? "chip special" : "chip", type: "button", dir: "ltr",
+  const button = element("button", { class: row.special ? "chip special" : "chip", dir: "ltr",
     "aria-label": `Token ${plainText(bytes)}, id ${row.id}`, onclick: () => open(row.id) });
   drawToken(button, bytes, { limit: 64 });
   return button;

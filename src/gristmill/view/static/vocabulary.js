@@ -1,5 +1,5 @@
 // The vocabulary: search and classes of tokens, page by page.
-import { announce, byId, debounced, element, grouped, request, showError } from "./page.js";
+import { announce, byId, debounced, element, fillSelect, grouped, request, showError } from "./page.js";
 import { fromHex, hexOf, tokenButton } from "./tokens.js";
 
 /** Return what is wrong with a query, if it is not yet a number or whole bytes. */
@@ -18,9 +18,9 @@ export function vocabularySection(names, classes, { text, open }) {
   const previous = byId("previous"), next = byId("next");
   const where = byId("where");
   let page = 0, latest = 0;
-  tokenizer.replaceChildren(...names.map((name, number) => element("option", { value: number }, name)));
+  fillSelect(tokenizer, Object.entries(names));
   tokenizer.closest("label").hidden = names.length < 2;
-  of_class.replaceChildren(...classes.map(([value, name]) => element("option", { value }, name)));
+  fillSelect(of_class, classes);
   of_class.value = "longest";
   const soon = debounced(() => show(0), 60);
   form.addEventListener("submit", (event) => event.preventDefault());
