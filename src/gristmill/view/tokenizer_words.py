@@ -15,33 +15,26 @@ CLASSES: dict[Class, tuple[str, str]] = {
     "strangest": (
         "Strangest",
         "The tokens that are most unlike the rest: their byte pairs are long and rare in this "
-        "vocabulary. Often names and identifiers that the corpus repeats."
+        "vocabulary. Often names and identifiers that the corpus repeats.",
     ),
     "whitespace": ("White space", "Tokens of white space only."),
     "partial": (
         "Partial UTF-8",
-        "Tokens that begin or end inside a character. The single bytes from 80 to ff are among "
-        "them."
+        "Tokens that begin or end inside a character. The single bytes from 80 to ff are among them.",
     ),
     "special": ("Special", "Control tokens with reserved ids."),
     "not_itself": (
         "Not their own encoding",
         "Text with exactly the bytes of such a token becomes other tokens. It is used only inside "
-        "longer text, or never."
+        "longer text, or never.",
     ),
     "used": ("Used", "By how often the text uses them."),
     "unused": ("Never used", "Ordinary tokens that the text does not use, in order of id."),
 }
 PATTERNS = {
     "gpt2": "Letters, digits and other characters in separate runs, each with the space before it.",
-    "cl100k": (
-        "Words with the space before them, digits in groups of up to three, contractions in any "
-        "case."
-    ),
-    "o200k": (
-        "Words, also cut where lower case is followed by upper case; digits in groups of up to "
-        "three."
-    ),
+    "cl100k": ("Words with the space before them, digits in groups of up to three, contractions in any case."),
+    "o200k": ("Words, also cut where lower case is followed by upper case; digits in groups of up to three."),
     "llama3": "Words with the space before them, digits in groups of up to three.",
     "nanochat": "Words with the space before them, digits in groups of up to two.",
     "qwen2": "Words with the space before them, single digits.",
@@ -57,9 +50,9 @@ _EXAMPLES = {
         "gate, and the great wheel began to turn.\n"
     ),
     "Code": (
-        "def encode(text: str) -> list[int]:\n    \"\"\"Return the ids of `text`.\"\"\"\n    ids = "
+        'def encode(text: str) -> list[int]:\n    """Return the ids of `text`."""\n    ids = '
         "[]\n    for piece in PATTERN.findall(text):\n        ids += "
-        "merge(piece.encode(\"utf-8\"))\n    return ids  # 2**16 at most\n"
+        'merge(piece.encode("utf-8"))\n    return ids  # 2**16 at most\n'
     ),
     "Languages": (
         "English: the river runs to the sea.\nDeutsch: Der Fluss fließt zum Meer.\nРусский: река "
