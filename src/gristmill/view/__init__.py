@@ -12,6 +12,7 @@
 | `shard_folder` | a folder of shards as the page reads it: opened once, and again when it is replaced |
 | `shard_search` | documents that contain a text or ids, a bounded number of tokens per request |
 | `token_texts` | the tokens of a text as the pages show them |
+| `tokenizer_words` | example texts and explanations of the room of tokenizers |
 | `playground` | the playground: its routes, and the events of a generation |
 | `generations` | requests of the playground, and the events that answer them |
 | `loaded_models` | the checkpoints that the playground has loaded |

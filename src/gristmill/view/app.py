@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -30,7 +30,7 @@ def make_app(artefacts: Artefacts, *, token: str, host: str = "127.0.0.1", devic
         Route("/", lambda _: RedirectResponse(rooms[0]["name"])),
         Mount("/static", StaticFiles(directory=STATIC)),
         Route("/api/artefacts", _artefacts(artefacts, rooms)),
-        *(Route(f"/{room['name']}", _page(room["name"])) for room in rooms),
+        *(Route(f"/{room['name']}", _page(**room)) for room in rooms),
         *_room_routes(artefacts, device=device),
     ]
     app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
@@ -75,8 +75,13 @@ def _artefacts(artefacts: Artefacts, rooms: list[dict[str, str]]) -> Any:
     return artefacts_reply
 
 
-def _page(name: str) -> Any:
+def _page(name: str, title: str) -> Any:
+    """Return the page of a room: its content in the frame that all pages share."""
+
     def page(_: Request) -> Response:
-        return FileResponse(STATIC / f"{name}.html")
+        text = (STATIC / "page.html").read_text(encoding="utf-8")
+        for word, value in {"name": name, "title": title}.items():
+            text = text.replace(f"{{{word}}}", value)
+        return HTMLResponse(text.replace("{content}", (STATIC / f"{name}.html").read_text(encoding="utf-8").strip()))
 
     return page

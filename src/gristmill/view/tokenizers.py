@@ -19,6 +19,7 @@ from gristmill.errors import GristmillError
 from gristmill.view.artefacts import Artefacts, TokenizerArtefact
 from gristmill.view.replies import Refusal, pick, read, reply
 from gristmill.view.token_index import By, Class, TokenIndex, encoding
+from gristmill.view.tokenizer_words import CLASSES, PATTERNS, examples
 
 __all__ = ["routes"]
 
@@ -116,7 +117,10 @@ def routes(artefacts: Artefacts) -> list[BaseRoute]:
 
     def facts(_: Request) -> Response:
         limits = {"max_characters": MAX_CHARACTERS, "max_tokens": MAX_TOKENS, "max_side_by_side": MAX_SIDE_BY_SIDE}
-        return reply({**limits, "tokenizers": [_facts(each) for each in kept]})
+        specials = [special for each in kept for special in each.index().tokenizer.special_tokens]
+        classes = [(name, *words) for name, words in CLASSES.items()]
+        texts = {"classes": classes, "examples": examples(specials)}
+        return reply({**limits, **texts, "tokenizers": [_facts(each) for each in kept]})
 
     async def encode(request: Request) -> Response:
         asked = await read(request, EncodeRequest)
@@ -152,6 +156,7 @@ def _facts(kept: _Kept) -> dict[str, Any]:
         "num_tokens": len(tokenizer),
         "num_merges": len(tokenizer.merge_ids),
         "pattern": pattern.name,
+        "pattern_words": PATTERNS.get(pattern.name or "", ""),
         "regex": pattern.regex,
         "tie_break": tokenizer.tie_break,
         "states_tie_break": tokenizer.parts.states_tie_break,

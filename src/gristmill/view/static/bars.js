@@ -1,5 +1,6 @@
-// Charts without a library: bars, a line on logarithmic axes, and the table with the same numbers for every chart.
-import { element, grouped } from "./page.js";
+// Charts without a library: bars, and a line on logarithmic axes.
+import { short } from "./numbers.js";
+import { element } from "./page.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -66,39 +67,6 @@ export function logChart({ points, title, summary, describe }) {
   new ResizeObserver(() => { if (box.clientWidth !== width) draw(); }).observe(box);
   draw();
   return box;
-}
-
-/** Return a bar for a cell of a table: `share` of the width, from 0 to 1. */
-export function meter(share) {
-  const bar = element("span", { class: "meter", "aria-hidden": "true" });
-  bar.style.width = `${Math.round(1000 * Math.min(share, 1)) / 10}%`;
-  return bar;
-}
-
-/** Return a table. heads: texts, with "#" before those of numbers; rows: arrays of texts, numbers or elements. */
-export function table(caption, heads, rows) {
-  const isNumber = heads.map((head) => head.startsWith("#"));
-  const cell = (tag, content, i, more = {}) => element(tag, { class: isNumber[i] ? "number" : null, ...more },
-    typeof content === "number" ? grouped(content) : content);
-  return element("table", {},
-    element("caption", { class: "quiet" }, caption),
-    element("thead", {}, element("tr", {}, heads.map((head, i) => cell("th", head.replace("#", ""), i, { scope: "col" })))),
-    element("tbody", {}, rows.map((row) => element("tr", {}, row.map((content, i) => cell("td", content, i))))));
-}
-
-/** Return the numbers of a chart as a table that can be unfolded. */
-export function dataTable(caption, heads, rows) {
-  return element("details", { class: "data" },
-    element("summary", {}, "Show the numbers"),
-    element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, table(caption, heads, rows)));
-}
-
-/** Return 12,000,000 as "12M". */
-export function short(number) {
-  for (const [size, letter] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
-    if (number >= size) return `${Number((number / size).toPrecision(3))}${letter}`;
-  }
-  return grouped(Number(number.toPrecision(3)));
 }
 
 function decades(values) {

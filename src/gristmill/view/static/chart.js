@@ -1,9 +1,10 @@
 // A line chart on two canvases. The lower one keeps what will not change: axes and complete buckets; new records extend
 // its lines. The upper one has the last, incomplete bucket, the cursor and the selection.
 
-import { element } from "./page.js";
-import { AXES } from "./run-charts.js";
+import { element, hint } from "./page.js";
+import { AXES } from "./run_charts.js";
 import { bisect } from "./series.js";
+import { scrolled, table as tableOf } from "./tables.js";
 
 export const LEFT = 58, RIGHT = 10, BOTTOM = 22;
 const TOP = 8;
@@ -57,17 +58,11 @@ export function themeColor(name) {
 /** Return the parts that every figure has: {root, plot, disclosure, body}. */
 export function figure(id, { title, unit, note, isWide, words }, ...children) {
   const plot = element("div", { class: "plot" }, children);
-  const body = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Data of ${words}` });
+  const body = scrolled(`Data of ${words}`);
   const disclosure = element("details", {}, element("summary", {}, "Data table"), body);
   const root = element("figure", { class: isWide ? "chart wide" : "chart", "aria-labelledby": id },
     element("figcaption", {}, element("h4", { id }, title), unit && element("span", { class: "grey" }, unit)), plot, note, disclosure);
   return { root, plot, disclosure, body };
-}
-
-export function dataTable(heads, rows, caption = "") {
-  const cells = (row, tag) => row.map((text, i) => element(i ? tag : "th", { class: "number", scope: tag === "th" ? "col" : i ? null : "row" }, text));
-  return element("table", {}, caption && element("caption", { class: "hint" }, caption), element("thead", {}, element("tr", {}, cells(heads, "th"))),
-    element("tbody", {}, rows.map((row) => element("tr", {}, cells(row, "td")))));
 }
 
 export class Chart {
@@ -80,7 +75,7 @@ export class Chart {
     this.slider = element("div", { class: "cursor", role: "slider", tabindex: "0", "aria-label": `Cursor in ${title}`,
       "aria-valuemin": "0", "aria-valuemax": "1", "aria-valuenow": "0", "aria-valuetext": "No position. The arrow keys move the cursor." });
     this.legend = element("ul", { class: "legend" });
-    const below = element("div", {}, this.legend, note && element("p", { class: "hint" }, note));
+    const below = element("div", {}, this.legend, note && hint(note));
     Object.assign(this, figure(`chart-${id.replace(/\W/g, "-")}`, { title, unit, note: below, isWide, words: title }, this.lines, this.over, this.slider));
     this.root.dataset.chart = id;
     this.disclosure.addEventListener("toggle", () => this.fillTable());
@@ -419,7 +414,7 @@ export class Chart {
       if (place(i) <= x1) rows.push([AXES[axis].format(place(i)), ...series.map((each) => this.textAt(each, place(i)))]);
     }
     const caption = table.size > 1 ? `Means of ${table.size} records, the newest first.` : "The newest first.";
-    this.body.replaceChildren(dataTable([AXES[axis].words, ...series.map(({ words }) => words)], rows, caption));
+    this.body.replaceChildren(tableOf(caption, [AXES[axis].words, ...series.map(({ words }) => words)].map((head) => `#${head}`), rows, { isCaptionShown: true }));
   }
 
   // Pointer and keys.

@@ -4,6 +4,7 @@
  * false are left out. Text is never parsed as HTML. */
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
+  if (tag === "button") made.type = "button";
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
@@ -13,21 +14,46 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** Return the JSON reply of the server. With `body`, send it as POST. Throws an Error with the server's message. */
-export async function request(path, body, { signal } = {}) {
+/** Return a paragraph in grey. */
+export function hint(...text) {
+  return element("p", { class: "hint" }, text);
+}
+
+/** Return "1 token" or "2,000 tokens". */
+export function counted(number, noun) {
+  return `${grouped(number)} ${noun}${number === 1 ? "" : "s"}`;
+}
+
+/** Fill a select box with [value, text] pairs. */
+export function fillSelect(select, pairs, chosen = null) {
+  select.replaceChildren(...pairs.map(([value, text]) => element("option", { value, selected: value === chosen }, text)));
+}
+
+/** Fill a field set with buttons of which one is chosen. pairs: [value, text]. */
+export function fillChoice(fieldset, pairs, chosen, onchange) {
+  const buttons = pairs.map(([value, text]) => element("label", {},
+    element("input", { type: "radio", name: fieldset.id, value, checked: value === chosen, onchange: () => onchange(value) }), text));
+  fieldset.replaceChildren(fieldset.querySelector("legend"), ...buttons);
+}
+
+/** Return the response of the server. With `body`, send it as POST. Throws an Error with the server's message. */
+export async function respond(path, body, { signal } = {}) {
   const options = body === undefined ? { signal } : {
     method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal,
   };
-  let reply;
-  try {
-    reply = await fetch(path, options);
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Error("The server does not answer. It may have been stopped: start `gristmill view` again.");
-  }
-  const content = await reply.json().catch(() => ({}));
-  if (!reply.ok) throw new Error(content.error || `The server replied with status ${reply.status}.`);
-  return content;
+  const response = await fetch(path, options).catch(lost);
+  if (!response.ok) throw new Error((await response.json().catch(() => ({}))).error || `The server replied with status ${response.status}.`);
+  return response;
+}
+
+/** Throw an Error about a connection that ended, unless the page ended it. */
+export function lost(error) {
+  throw error.name === "AbortError" ? error : new Error("The server does not answer. It may have been stopped: start `gristmill view` again.");
+}
+
+/** Return the JSON of the response. */
+export async function request(path, body, options) {
+  return (await respond(path, body, options)).json().catch(lost);
 }
 
 /** Show an error at the top of the page, or remove it ("" or null). Screen readers read it at once. */
@@ -80,7 +106,7 @@ export async function start(room) {
   }
   const links = artefacts.rooms.map(({ name, title }) =>
     element("a", { href: name, "aria-current": name === room ? "page" : null }, title));
-  const theme = element("button", { class: "theme", type: "button", onclick: switchTheme }, themeWords());
+  const theme = element("button", { class: "theme", onclick: switchTheme }, themeWords());
   header.replaceChildren(element("span", { class: "brand" }, "Gristmill"), element("nav", { "aria-label": "Pages" }, links), theme);
   return artefacts;
 
@@ -95,4 +121,9 @@ export async function start(room) {
 
 function themeWords() {
   return document.documentElement.dataset.theme === "dark" ? "Light colors" : "Dark colors";
+}
+
+/** Return the element with an id. */
+export function byId(id) {
+  return document.getElementById(id);
 }

@@ -1,5 +1,5 @@
 // The playground: the form, the stream of events of a generation, and the conversation of a chat.
-import { announce, element, grouped, request, showError, start } from "./page.js";
+import { announce, byId as get, counted, element, fillChoice, fillSelect, grouped, lost, request, respond, showError, start } from "./page.js";
 import { TextsView } from "./playground_texts.js";
 import { TokenView } from "./playground_tokens.js";
 
@@ -14,9 +14,7 @@ const MODES = {
 const REASONS = {
   "end of text": "ended by the model", "stop string": "ended before a stop string", "max tokens": "ended after the maximum number of tokens",
 };
-const LOST = "The connection to the server was lost. It may have been stopped: start `gristmill view` again.";
 
-const get = (id) => document.getElementById(id);
 // A name of this page for the queue. Not randomUUID, which needs HTTPS or the loopback.
 const client = [...crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 const temperatures = {}; // by mode, as entered
@@ -28,7 +26,7 @@ let chat = []; // messages so far
 
 const artefacts = await start("playground");
 const asked = new URLSearchParams(location.search);
-for (const [number, name] of artefacts.runs.entries()) get("run").append(element("option", { value: number }, name));
+fillSelect(get("run"), Object.entries(artefacts.runs));
 if (artefacts.runs[asked.get("run")] !== undefined) get("run").value = asked.get("run");
 get("max_tokens").value = "200";
 get("run").addEventListener("change", () => load({ isNew: true }));
@@ -80,14 +78,12 @@ function showCheckpoints(isNew) {
   if (select.dataset.options === key && !isNew) return;
   const chosen = isNew ? asked.get("checkpoint") : select.value;
   select.dataset.options = key;
-  select.replaceChildren(...options.map(([value, text]) => element("option", { value }, text)));
+  fillSelect(select, options);
   if (options.some(([value]) => value === chosen)) select.value = chosen;
 }
 
 function showModes(isNew) {
-  const buttons = about.modes.map((name) => element("label", {},
-    element("input", { type: "radio", name: "mode", value: name, onchange: () => choose(name) }), MODES[name][0]));
-  get("modes").replaceChildren(get("modes").firstElementChild, ...buttons);
+  fillChoice(get("modes"), about.modes.map((name) => [name, MODES[name][0]]), mode, choose);
   get("modes").hidden = about.modes.length < 2;
   const usual = about.modes.includes("chat") ? "chat" : about.modes[0];
   if (usual) choose(!isNew && about.modes.includes(mode) ? mode : usual);
@@ -95,7 +91,7 @@ function showModes(isNew) {
 
 function choose(name) {
   mode = name;
-  for (const radio of document.querySelectorAll("[name=mode]")) radio.checked = radio.value === name;
+  for (const radio of document.querySelectorAll("[name=modes]")) radio.checked = radio.value === name;
   for (const part of document.querySelectorAll("[data-modes]")) part.hidden = !part.dataset.modes.split(" ").includes(name);
   const [, label, hint, temperature] = MODES[name];
   document.querySelector("label[for=prompt]").textContent = label;
@@ -163,7 +159,7 @@ async function generate() {
   announce("Generating.");
   try {
     for await (const [name, data] of events(`api/playground/${get("run").value}/generate`, body, controller.signal)) receive(state, name, data);
-    if (!state.isOver) throw new Error(LOST);
+    if (!state.isOver) lost({});
   } catch (error) {
     if (error.name === "AbortError") finish(state, "stopped", "");
     else fail(state, error);
@@ -175,22 +171,11 @@ async function generate() {
 
 /** Yield [name, data] of each event of the reply to a POST request. */
 async function* events(path, body, signal) {
-  let reply;
-  try {
-    reply = await fetch(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal });
-  } catch (error) {
-    throw error.name === "AbortError" ? error : new Error(LOST);
-  }
-  if (!reply.ok) throw new Error((await reply.json().catch(() => ({}))).error || `The server replied with status ${reply.status}.`);
+  const reply = await respond(path, body, { signal });
   const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
   let held = "";
   while (true) {
-    let part;
-    try {
-      part = await reader.read();
-    } catch (error) {
-      throw error.name === "AbortError" ? error : new Error(LOST);
-    }
+    const part = await reader.read().catch(lost);
     if (part.done) return;
     held += part.value;
     const frames = held.split("\n\n");
@@ -252,10 +237,6 @@ function report(state, words, seconds = (performance.now() - state.began) / 1000
   const num = state.num ? counted(state.num, "token") : texts ? counted(texts, "text") : state.isOver && !view ? "no text" : "";
   const time = state.isOver ? `${seconds.toFixed(1)} s` : "generating …";
   say([num, rate, time, `seed ${state.seed}`, `${state.checkpoint} on ${state.device}`, words].filter(Boolean).join(" · "));
-}
-
-function counted(number, noun) {
-  return `${grouped(number)} ${noun}${number === 1 ? "" : "s"}`;
 }
 
 function say(text) {

@@ -1,26 +1,15 @@
 // The generated text as tokens: shaded by probability, with a readout of the token under the pointer or the focus.
-import { announce, element, grouped } from "./page.js";
+import { percent } from "./numbers.js";
+import { announce, element, grouped, hint } from "./page.js";
+import { TokenBox, drawText, visible, withSigns } from "./tokens.js";
 
 /** Lower ends of the model probability of each shade. */
 const LEVELS = [[0.5, "50 % or more"], [0.2, "20–50 %"], [0.05, "5–20 %"], [0.01, "1–5 %"], [0, "below 1 %"]];
-const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f]/g;
-
-/** Return a probability as "12.3 %". */
-export function percent(share) {
-  const value = share * 100;
-  if (value > 0 && value < 0.01) return "< 0.01 %";
-  return `${value >= 99.95 || value === 0 ? Math.round(value) : value.toPrecision(value >= 10 ? 3 : 2)} %`;
-}
-
-/** Return text with pictures of its control characters. */
-function printable(text) {
-  return text.replace(CONTROLS, (letter) => String.fromCodePoint(letter === "\x7f" ? 0x2421 : 0x2400 + letter.charCodeAt(0)));
-}
 
 /** Return a token on one line, with visible whitespace; its bytes if they are not whole characters. */
 function label(text, bytes) {
   if (text === null || text === "" || text.includes("\ufffd")) return bytes ? `bytes ${bytes}` : "(empty)";
-  return printable(text.replaceAll(" ", "␣").replaceAll("\n", "↵").replaceAll("\t", "⇥"));
+  return withSigns(text);
 }
 
 /** Return whitespace in words, because a screen reader would skip it. */
@@ -36,18 +25,12 @@ export class TokenView {
   /** Build the view in `place`; `before` is the prompt, shown in grey. */
   constructor(place, before) {
     this.records = [];
-    this.spans = [];
-    this.selected = -1;
-    this.isPinned = false; // by a click or a key: the pointer then changes nothing until it clicks
     this.rest = "";
-    this.list = element("div", {
-      class: "tokens", role: "listbox", tabindex: "0", dir: "auto", "aria-label": "Generated tokens", hidden: true,
-      onkeydown: (event) => this.#key(event), onpointerover: (event) => this.#point(event, false),
-      onclick: (event) => this.#point(event, true),
-    });
-    if (before) this.list.append(element("span", { class: "prompt-echo", role: "presentation" }, printable(before)));
+    this.list = element("div", { class: "tokens", dir: "auto", "aria-label": "Generated tokens", hidden: true });
+    this.box = new TokenBox(this.list, { shown: (index, isKey) => this.#chosen(index, isKey), opened: (index) => this.#pin(index) });
+    if (before) this.list.append(element("span", { class: "prompt-echo", role: "presentation" }, visible(before)));
     const legend = element("ul", { class: "legend" }, element("li", {}, "Model probability:"),
-      LEVELS.map(([, words], level) => element("li", {}, element("span", { class: `token level-${level}` }, words))));
+      LEVELS.map(([, words], level) => element("li", {}, element("span", { class: `t level level-${level}` }, words))));
     this.readout = element("div", { class: "panel readout", role: "region", tabindex: "0", "aria-label": "Token" });
     this.plain = element("div", { class: "text" });
     this.details = element("details", { class: "after", hidden: true, ontoggle: () => this.#showPlain() },
@@ -62,13 +45,11 @@ export class TokenView {
 
   push(records) {
     const follows = this.list.scrollTop + this.list.clientHeight >= this.list.scrollHeight - 40;
-    const made = records.map((record, index) => this.#span(record, this.records.length + index));
     this.records.push(...records);
-    this.spans.push(...made);
     this.list.hidden = false;
-    this.list.append(...made);
+    this.list.append(...records.map((record) => this.#span(record)));
     if (follows) this.list.scrollTop = this.list.scrollHeight;
-    if (this.selected < 0) this.#select(0);
+    this.box.now ?? this.box.choose(this.box.items[0]);
   }
 
   /** The text is complete; `rest` comes after its last token. */
@@ -83,75 +64,31 @@ export class TokenView {
     if (this.details.open) this.plain.textContent = this.text;
   }
 
-  #span(record, index) {
-    const made = element("span", { class: `token level-${levelOf(record.q)}`, role: "option", id: `token-${index}`, "aria-selected": "false",
+  #span(record) {
+    const made = element("span", { class: record.special ? "t special" : `t level level-${levelOf(record.q)}`, role: "option",
       "aria-label": record.text && !record.text.trim() ? spoken(record.text) : null });
-    if (record.special) made.append(element("span", { class: "mark" }, record.text));
-    else if (!record.text) made.append(element("span", { class: "hex" }, record.bytes));
-    else {
-      for (const [number, line] of record.text.split("\n").entries()) {
-        if (number) made.append(element("span", { class: "mark" }, "↵"), "\n");
-        made.append(printable(line));
-      }
-    }
+    drawText(made, record.text, record.bytes);
     return made;
   }
 
-  #point(event, isClick) {
-    const span = event.target.closest?.("[role=option]");
-    if (!span || (this.isPinned && !isClick)) return;
-    const index = this.spans.indexOf(span);
-    this.isPinned = isClick && !(this.isPinned && index === this.selected);
-    this.#select(index);
+  /** A click keeps a token while the pointer moves to the readout; a second click on it lets it go. */
+  #pin(index) {
+    this.box.isPinned = !(this.box.isPinned && index === this.pinned);
+    this.pinned = index;
   }
 
-  #key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || !this.spans.length) return;
-    const steps = {
-      ArrowRight: () => this.selected + 1, ArrowLeft: () => this.selected - 1, Home: () => 0, End: () => this.spans.length - 1,
-      ArrowDown: () => this.#line(1), ArrowUp: () => this.#line(-1),
-    };
-    const step = steps[event.key];
-    if (!step) return;
-    event.preventDefault();
-    this.isPinned = true;
-    this.#select(Math.max(0, Math.min(this.spans.length - 1, step())));
-    this.spans[this.selected].scrollIntoView({ block: "nearest" });
-    const { q, rank } = this.records[this.selected];
+  #chosen(index, isKey) {
+    this.#show();
+    if (!isKey) return;
+    const { q, rank } = this.records[index];
     announce(`Model probability ${percent(q)}, rank ${grouped(rank)}.`);
   }
 
-  /** Return the token above or below the selected one. */
-  #line(direction) {
-    const from = this.spans[this.selected].getBoundingClientRect();
-    const middle = (from.left + from.right) / 2;
-    let best = this.selected;
-    let bestAway = Infinity;
-    let top = null;
-    for (let index = this.selected + direction; index >= 0 && index < this.spans.length; index += direction) {
-      const box = this.spans[index].getBoundingClientRect();
-      if (Math.abs(box.top - from.top) < 4) continue;
-      top ??= box.top;
-      if (Math.abs(box.top - top) > 4) break;
-      const away = Math.abs((box.left + box.right) / 2 - middle);
-      if (away < bestAway) [best, bestAway] = [index, away];
-    }
-    return best;
-  }
-
-  #select(index) {
-    if (index === this.selected) return;
-    this.spans[this.selected]?.setAttribute("aria-selected", "false");
-    this.selected = index;
-    this.spans[index].setAttribute("aria-selected", "true");
-    this.list.setAttribute("aria-activedescendant", this.spans[index].id);
-    this.#show();
-  }
-
   #show() {
-    const record = this.records[this.selected];
+    const index = this.box.index;
+    const record = this.records[index];
     if (!record) {
-      this.readout.replaceChildren(element("p", { class: "hint" }, "Point at a token, or use the arrow keys, to see its probability and the alternatives."));
+      this.readout.replaceChildren(hint("Point at a token, or use the arrow keys, to see its probability and the alternatives."));
       return;
     }
     const own = [record.id, record.text && !record.text.includes("\ufffd") ? record.text : null, record.bytes, record.p, record.q];
@@ -161,7 +98,7 @@ export class TokenView {
     this.readout.replaceChildren(
       element("h3", { class: "mono" }, element("bdi", {}, found ? label(found[1], found[2]) : label(own[1], own[2]))),
       element("dl", {}, ...[
-        ["Position", grouped(this.selected + 1)], ["Id", grouped(record.id)], ["Bytes", record.bytes],
+        ["Position", grouped(index + 1)], ["Id", grouped(record.id)], ["Bytes", record.bytes],
         ["Rank", grouped(record.rank)], ["Model probability", percent(record.q)], ["Drawn with", percent(record.p)],
       ].map(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])),
       element("table", {}, element("caption", {}, `The ${record.others.length} likeliest tokens`),
@@ -175,6 +112,6 @@ export class TokenView {
     const name = element("td", { class: "name mono", title: label(text, bytes) }, element("bdi", {}, label(text, bytes)));
     name.style.setProperty("--share", `${byModel * 100}%`);
     return element("tr", { "aria-current": isChosen ? "true" : null }, element("td", {}, grouped(rank)), name,
-      element("td", { class: "number" }, percent(byModel)), element("td", { class: "number" }, drawn ? percent(drawn) : "–"));
+      element("td", { class: "number" }, percent(byModel, true)), element("td", { class: "number" }, drawn ? percent(drawn, true) : "–"));
   }
 }

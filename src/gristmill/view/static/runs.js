@@ -1,10 +1,10 @@
 // The page of runs: one stream of events feeds the curves, the texts and the status of all runs.
 
-import { announce, debounced, element, request, seriesColor, showError, start } from "./page.js";
+import { announce, byId as $, debounced, element, request, seriesColor, showError, start } from "./page.js";
 import { Chart } from "./chart.js";
-import { HeatMap } from "./heat-map.js";
-import { AXES, GROUPS, chartsOf } from "./run-charts.js";
-import { Card, entryLists, fillDetails } from "./run-texts.js";
+import { HeatMap } from "./heat_map.js";
+import { AXES, GROUPS, chartsOf } from "./run_charts.js";
+import { Card, entryLists, fillDetails } from "./run_texts.js";
 import { Run } from "./series.js";
 
 const PAINT_MILLISECONDS = 2000; // between two paintings of new records: each costs about 10 ms of a core
@@ -14,7 +14,6 @@ const FIRST_VISIBLE = 8; // runs, of a folder with many
 const MANY_RUNS = 5; // from which on there is a filter
 const HEAT_MAPS = 4;
 
-const $ = (id) => document.getElementById(id);
 const settings = { axis: "step", scale: "auto", smoothing: 2, ...stored() };
 const view = {
   runs: [], axis: settings.axis in AXES ? settings.axis : "step", yScale: settings.scale, smoothing: settings.smoothing / 100,

@@ -1,11 +1,11 @@
 // The page shards: chooses a folder and a split, and notices when the folder is finished, replaced or removed.
-import { table } from "./bars.js";
-import { announce, element, grouped, request, showError, start } from "./page.js";
-import { makeStatistics } from "./shard-figures.js";
-import { makeReader } from "./shard-reader.js";
-import { makeSearch } from "./shard-search.js";
+import { bytes } from "./numbers.js";
+import { announce, byId as by, counted, element, fillChoice, fillSelect, grouped, hint, request, showError, start } from "./page.js";
+import { makeStatistics } from "./shard_figures.js";
+import { makeReader } from "./shard_reader.js";
+import { makeSearch } from "./shard_search.js";
+import { figures, pager, scrolled, table } from "./tables.js";
 
-const by = (id) => document.getElementById(id);
 const POLL_MILLISECONDS = 2500;
 
 const artefacts = await start("shards");
@@ -18,17 +18,18 @@ let timer;
 let polls = 0;
 let problem = null; // why the folder cannot be shown now
 
+function encoded(values) {
+  return new URLSearchParams(Object.entries(values).filter(([, value]) => value !== null && value !== undefined)).toString();
+}
+
 function query(name, parameters = {}) {
-  const given = Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined);
-  const after = new URLSearchParams(given).toString();
+  const after = encoded(parameters);
   return `api/shards/${room.number}${name && `/${name}`}${after && `?${after}`}`;
 }
 
 /** Keep the place in the address, so that a reload or a bookmark leads back to it. */
 function remember(place) {
-  const values = { folder: room.number, split: room.split, tokenizer: room.tokenizer, ...place };
-  const given = Object.entries(values).filter(([, value]) => value !== null && value !== undefined);
-  history.replaceState(null, "", `#${new URLSearchParams(given)}`);
+  history.replaceState(null, "", `#${encoded({ folder: room.number, split: room.split, tokenizer: room.tokenizer, ...place })}`);
 }
 
 function place() {
@@ -95,8 +96,8 @@ function fail(reply) {
   by("written").hidden = !rows.length;
   by("written").replaceChildren(
     element("h2", {}, "Written so far"),
-    element("p", { class: "hint" }, "Up to the last checkpoint. This page updates itself and shows the documents when the run has finished."),
-    element("div", { class: "scroll" }, table("Written so far", ["split", "#documents", "#tokens", "#bytes of text", "#finished shards"], rows)));
+    hint("Up to the last checkpoint. This page updates itself and shows the documents when the run has finished."),
+    scrolled("Written so far", table("Written so far", ["Split", "#Documents", "#Tokens", "#Bytes of text", "#Finished shards"], rows)));
 }
 
 /** Ask whether the folder is still the same: every few seconds, and when the page becomes visible. */
@@ -120,31 +121,30 @@ async function poll() {
 
 function drawChoices() {
   const { facts } = room;
-  by("folder").replaceChildren(...artefacts.shards.map((name, i) => element("option", { value: i, selected: i === room.number }, name)));
+  fillSelect(by("folder"), [...artefacts.shards.entries()], room.number);
   by("folder-choice").hidden = artefacts.shards.length < 2;
   const name = artefacts.shards[room.number];
   by("title").textContent = artefacts.shards.length < 2 && name !== "shards" ? `Shards: ${name}` : "Shards";
   by("splits").hidden = facts.splits.length < 2;
-  by("splits").replaceChildren(element("legend", { class: "quiet" }, "Split"), ...facts.splits.map(({ name }) =>
-    element("label", {}, element("input", { type: "radio", name: "split", value: name, checked: name === room.split, onchange: () => {
-      room.split = name;
-      showSplit();
-    } }), name)));
+  fillChoice(by("splits"), facts.splits.map(({ name }) => [name, name]), room.split, (name) => {
+    room.split = name;
+    showSplit();
+  });
   by("tokenizer-choice").hidden = room.tokenizer === null;
-  by("tokenizer").replaceChildren(...artefacts.tokenizers.map((name, i) => element("option", { value: i, selected: i === room.tokenizer }, name)));
+  fillSelect(by("tokenizer"), [...artefacts.tokenizers.entries()], room.tokenizer);
 }
 
 function drawFigures() {
   const split = room.facts.splits.find(({ name }) => name === room.split);
-  const figures = split ? [
+  const entries = split ? [
     ["Documents", split.documents === null ? "not recorded" : grouped(split.documents)],
     ["Tokens", grouped(split.tokens)],
-    ["Bytes of text", split.source_bytes === null ? "not recorded" : size(split.source_bytes)],
+    ["Bytes of text", split.source_bytes === null ? "not recorded" : bytes(split.source_bytes)],
     ["Bytes per token", split.source_bytes === null || !split.tokens ? "–" : (split.source_bytes / split.tokens).toFixed(3)],
-    ["Shards", `${grouped(split.shards)} (${size(split.bytes)})`],
+    ["Shards", `${grouped(split.shards)} (${bytes(split.bytes)})`],
     ["Vocabulary", room.facts.vocab_size === null ? "not recorded" : grouped(room.facts.vocab_size)],
   ] : [];
-  by("figures").replaceChildren(...figures.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+  by("figures").replaceChildren(...figures(entries));
 }
 
 function drawFacts() {
@@ -156,18 +156,18 @@ function drawFacts() {
     ["Type of ids", facts.dtype],
     ["Tokenizer", facts.foreign ? `not stored in the files${artefacts.tokenizers.length ? "" : ". To see text, pass its tokenizer too: gristmill view FOLDER tokenizer.json"}` : `tokenizer.json, fingerprint ${facts.fingerprint.slice(0, 16)}…`],
     ["End of text", end ? `${end.token} = ${end.id}, ${end.position} each document` : facts.foreign ? "not recorded" : "none"],
-    !facts.foreign && ["Inputs", facts.inputs ? `${grouped(facts.inputs)} ${facts.inputs === 1 ? "file" : "files"}, ${size(facts.input_bytes)}${facts.skipped ? `, ${grouped(facts.skipped)} skipped` : ""}` : "an iterable of documents, which has no file names"],
+    !facts.foreign && ["Inputs", facts.inputs ? `${counted(facts.inputs, "file")}, ${bytes(facts.input_bytes)}${facts.skipped ? `, ${grouped(facts.skipped)} skipped` : ""}` : "an iterable of documents, which has no file names"],
     facts.num_nulls && ["Records without text", grouped(facts.num_nulls)],
   ].filter(Boolean);
-  const splits = facts.splits.map((split) => [split.name, split.documents ?? "–", split.tokens, split.source_bytes ?? "–", split.source_bytes && split.tokens ? (split.source_bytes / split.tokens).toFixed(3) : "–", split.shards, size(split.bytes)]);
+  const splits = facts.splits.map((split) => [split.name, split.documents ?? "–", split.tokens, split.source_bytes ?? "–", split.source_bytes && split.tokens ? (split.source_bytes / split.tokens).toFixed(3) : "–", split.shards, bytes(split.bytes)]);
   const options = Object.entries(facts.options);
   by("facts").replaceChildren(
     element("dl", { class: "names" }, names.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])),
     element("h3", {}, "Splits"),
-    scrolled("Splits", table("Splits", ["split", "#documents", "#tokens", "#bytes of text", "#bytes per token", "#shards", "#size"], splits)),
-    facts.inputs ? list("Sources", "inputs", {}, ["file", "format", "#size", "skipped because"], (row) => [row.path, row.format + (row.compression && `, ${row.compression}`), size(row.bytes), row.skipped ?? ""]) : "",
-    ...facts.splits.map((split) => list(`Shards of ${split.name}`, "files", { split: split.name }, ["file", "#tokens", "#documents", "#size", "checksum (xxh64)"], (row) => [row.file, row.tokens, row.documents ?? "–", size(row.bytes), row.checksum ?? "–"])),
-    options.length ? element("details", { class: "data" }, element("summary", {}, "Options"), scrolled("Options", table("Options", ["option", "value"], options))) : "",
+    scrolled("Splits", table("Splits", ["Split", "#Documents", "#Tokens", "#Bytes of text", "#Bytes per token", "#Shards", "#Size"], splits)),
+    facts.inputs ? list("Sources", "inputs", {}, ["File", "Format", "#Size", "Skipped because"], (row) => [row.path, row.format + (row.compression && `, ${row.compression}`), bytes(row.bytes), row.skipped ?? ""]) : "",
+    ...facts.splits.map((split) => list(`Shards of ${split.name}`, "files", { split: split.name }, ["File", "#Tokens", "#Documents", "#Size", "Checksum (xxh64)"], (row) => [row.file, row.tokens, row.documents ?? "–", bytes(row.bytes), row.checksum ?? "–"])),
+    options.length ? element("details", { class: "data" }, element("summary", {}, "Options"), scrolled("Options", table("Options", ["Option", "Value"], options))) : "",
     facts.command ? element("div", {}, element("h3", {}, "Command that makes the same shards"), element("pre", {}, facts.command)) : "");
 }
 
@@ -177,25 +177,12 @@ function list(title, name, parameters, heads, cells) {
   const show = async (begin) => {
     try {
       const { rows, total } = await request(query(name, { ...parameters, begin }));
-      place.replaceChildren(scrolled(title, table(title, heads, rows.map(cells))), total > rows.length ? element("div", { class: "row" },
-        element("button", { type: "button", disabled: begin === 0, onclick: () => show(begin - 50) }, "Previous 50"),
-        element("span", { class: "hint" }, `${grouped(begin + 1)} to ${grouped(begin + rows.length)} of ${grouped(total)}`),
-        element("button", { type: "button", disabled: begin + rows.length >= total, onclick: () => show(begin + 50) }, "Next 50")) : "");
+      place.replaceChildren(scrolled(title, table(title, heads, rows.map(cells))), pager({ begin, number: rows.length, total, step: 50, show }));
     } catch (error) {
       place.replaceChildren(element("p", {}, error.message));
     }
   };
   return element("details", { class: "data", ontoggle: (event) => event.target.open && !place.firstChild && show(0) }, element("summary", {}, title), place);
-}
-
-function scrolled(label, content) {
-  return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, content);
-}
-
-/** Return 1,234,567 bytes as "1.23 MB". */
-function size(bytes) {
-  for (const [unit, name] of [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]]) if (bytes >= unit) return `${(bytes / unit).toPrecision(3)} ${name}`;
-  return `${bytes} B`;
 }
 
 by("folder").addEventListener("change", () => {

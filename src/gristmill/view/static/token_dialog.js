@@ -1,12 +1,13 @@
 // The dialog about one token: its merge tree, the merges in the order in which they were learned, and what is built from it.
-import { element, grouped, request, showError } from "./page.js";
+import { byId, counted, element, grouped, hint, request, showError } from "./page.js";
+import { figures, table } from "./tables.js";
 import { drawToken, fromHex, hexOf, plainText, tokenButton } from "./tokens.js";
 
 const MAX_NODES = 250; // drawn in a tree
 
 /** Return a function `open(number, id)` that shows a token of tokenizer `number`. */
 export function tokenDialog(names) {
-  const dialog = document.getElementById("token");
+  const dialog = byId("token");
   const content = dialog.querySelector(".content");
   const back = dialog.querySelector(".back");
   const visited = [];
@@ -58,12 +59,12 @@ function drawn(row) {
 
 function sections(token, open) {
   const row = new Map(token.tokens.map((each) => [each.id, each]));
-  const figures = [
-    ["Id", `${token.id}`], ["Length", `${grouped(token.length)} byte${token.length === 1 ? "" : "s"}`],
+  const facts = [
+    ["Id", `${token.id}`], ["Length", counted(token.length, "byte")],
     ["Merge rank", token.rank === null ? "none" : `${grouped(token.rank)} of ${grouped(token.num_merges)}`],
   ];
   const made = [
-    element("dl", { class: "figures" }, figures.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value)))),
+    element("dl", { class: "figures" }, figures(facts)),
     element("p", {}, "Bytes: ", element("code", {}, hexOf(fromHex(token.hex)), token.length > token.hex.length / 2 ? " …" : "")),
     ...remarks(token).map((text) => element("p", {}, text)),
   ];
@@ -74,9 +75,9 @@ function sections(token, open) {
       element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Merge tree as nested lists" },
         element("ul", { class: "tree" }, branches(token.id, row, open))),
       element("h3", {}, "How it was learned, step by step"),
-      element("p", { class: "hint" }, "The rank counts the merges of the whole training from 0."),
+      hint("The rank counts the merges of the whole training from 0."),
       element("div", { class: "scroll" }, stepTable(steps, row, open)));
-    if (token.cut) made.push(element("p", { class: "hint" }, `Only the first ${row.size} tokens of the tree are shown.`));
+    if (token.cut) made.push(hint(`Only the first ${row.size} tokens of the tree are shown.`));
   }
   made.push(element("h3", {}, "Tokens built from it"), ...builtFrom(token, open));
   return made;
@@ -114,21 +115,16 @@ function branches(id, row, open) {
 }
 
 function stepTable(steps, row, open) {
-  const cell = (id) => element("td", {}, tokenButton(row.get(id), open));
-  return element("table", { class: "steps" },
-    element("caption", { class: "quiet" }, "Merges that lead to this token, in order of rank"),
-    element("thead", {}, element("tr", {}, [["Rank", "number"], ["Left", ""], ["Right", ""], ["Token", ""], ["Id", "number"]]
-      .map(([name, kind]) => element("th", { scope: "col", class: kind || null }, name)))),
-    element("tbody", {}, steps.map((step) => element("tr", {},
-      element("td", { class: "number" }, grouped(step.rank)), cell(step.parts[0]), cell(step.parts[1]), cell(step.id),
-      element("td", { class: "number" }, `${step.id}`)))));
+  const button = (id) => tokenButton(row.get(id), open);
+  return table("Merges that lead to this token, in order of rank", ["#Rank", "Left", "Right", "Token", "#Id"],
+    steps.map((step) => [step.rank, ...[...step.parts, step.id].map(button), `${step.id}`]), { class: "steps" });
 }
 
 function builtFrom(token, open) {
   if (!token.num_built) return [element("p", { class: "grey" }, "No merge uses this token.")];
   const more = token.num_built > token.built.length ? ` The first ${token.built.length} are shown.` : "";
   return [
-    element("p", { class: "hint" }, `${grouped(token.num_built)} merge${token.num_built === 1 ? " uses" : "s use"} this token.${more}`),
+    hint(`${grouped(token.num_built)} merge${token.num_built === 1 ? " uses" : "s use"} this token.${more}`),
     element("ul", { class: "chips", "aria-label": `Tokens built from ${plainText(fromHex(token.hex))}` },
       token.built.map((each) => element("li", {}, tokenButton(each, open)))),
   ];

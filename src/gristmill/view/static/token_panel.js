@@ -1,5 +1,5 @@
 // A panel with the tokens of one tokenizer.
-import { element, grouped, request } from "./page.js";
+import { counted, element, grouped, hint, request } from "./page.js";
 import { TokenList, drawToken, fromHex, hexOf, plainText } from "./tokens.js";
 
 const PAUSE_MILLISECONDS = 50; // a pointer that crosses many tokens must not cause a request for each
@@ -29,11 +29,11 @@ export class Panel {
     this.list.whitespace = hooks.whitespace();
     this.badge = element("span", { class: "badge", hidden: true }, "fewest tokens");
     this.figures = element("dl", { class: "figures" });
-    this.note = element("p", { class: "hint" });
+    this.note = hint();
     this.empty = element("p", { class: "grey" }, "No tokens: the text is empty.");
     this.readout = element("p", { class: "readout" });
     this.where = element("span", { class: "hint" });
-    const pager = (words, step) => element("button", { type: "button", onclick: () => this.turn(step) }, words);
+    const pager = (words, step) => element("button", { onclick: () => this.turn(step) }, words);
     this.earlier = pager("Earlier tokens", -1);
     this.later = pager("Later tokens", 1);
     this.pager = element("div", { class: "row pager", hidden: true }, this.earlier, this.where, this.later);
@@ -81,10 +81,9 @@ export class Panel {
     const chip = element("span", { class: token.special ? "chip special" : "chip", dir: "ltr" });
     drawToken(chip, token.bytes, { limit: 48 });
     const merge = element("span", {});
-    const length = `${grouped(token.bytes.length)} byte${token.bytes.length === 1 ? "" : "s"}`;
     const cut = token.cut.length ? element("span", { class: "cut" }, ` It holds a part of ${token.cut.join(" and ")}, which several tokens share.`) : "";
     this.readout.replaceChildren(chip, ` token ${grouped(token.number)} of ${grouped(token.total)}, id `, element("b", {}, `${token.id}`),
-      `, ${length}: `, element("code", {}, hexOf(token.bytes, 16)), ". ", merge, cut);
+      `, ${counted(token.bytes.length, "byte")}: `, element("code", {}, hexOf(token.bytes, 16)), ". ", merge, cut);
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.explain(token, merge), this.known.has(token.id) ? 0 : PAUSE_MILLISECONDS);
   }

@@ -1,26 +1,16 @@
 // The facts of each tokenizer.
-import { element, grouped } from "./page.js";
-
-const PATTERNS = {
-  gpt2: "Letters, digits and other characters in separate runs, each with the space before it.",
-  cl100k: "Words with the space before them, digits in groups of up to three, contractions in any case.",
-  o200k: "Words, also cut where lower case is followed by upper case; digits in groups of up to three.",
-  llama3: "Words with the space before them, digits in groups of up to three.",
-  nanochat: "Words with the space before them, digits in groups of up to two.",
-  qwen2: "Words with the space before them, single digits.",
-  whitespace: "Text between white space, with the space before it.",
-};
+import { byId, element, grouped, hint } from "./page.js";
 
 /** Show pattern, tie-break, special tokens and sizes of each tokenizer. */
 export function drawFacts(tokenizers) {
   const row = (name, ...value) => element("tr", {}, element("th", { scope: "row" }, name), element("td", {}, ...value));
-  document.getElementById("facts").replaceChildren(...tokenizers.map((each) => element("section", { class: "facts" },
+  byId("facts").replaceChildren(...tokenizers.map((each) => element("section", { class: "facts" },
     tokenizers.length > 1 ? element("h3", {}, each.name) : null,
     each.note ? element("p", { class: "note" }, each.note) : null,
     element("table", {}, element("tbody", {},
       row("Vocabulary size", `${grouped(each.vocab_size)}${each.num_tokens < each.vocab_size ? ` ids, ${grouped(each.num_tokens)} of them with a token` : ` tokens`}`),
       row("Merges", grouped(each.num_merges)),
-      row("Pattern", each.pattern ? element("b", {}, each.pattern) : "A regular expression without a name.", each.pattern ? ` – ${PATTERNS[each.pattern] ?? ""}` : "", element("br"), element("code", {}, each.regex)),
+      row("Pattern", each.pattern ? element("b", {}, each.pattern) : "A regular expression without a name.", each.pattern ? ` – ${each.pattern_words}` : "", element("br"), element("code", {}, each.regex)),
       row("Tie-break", each.tie_break, each.states_tie_break ? "" : element("span", { class: "grey" }, " (assumed: the file does not record it)")),
       row("Fingerprint", element("code", {}, each.fingerprint)),
       row("Special tokens", specialTokens(each)))))));
@@ -28,7 +18,7 @@ export function drawFacts(tokenizers) {
 
 function specialTokens({ specials, num_specials }) {
   if (!num_specials) return "none";
-  const more = num_specials > specials.length ? element("p", { class: "hint" }, `The first ${specials.length} of ${grouped(num_specials)}. The vocabulary above lists all of them.`) : "";
+  const more = num_specials > specials.length ? hint(`The first ${specials.length} of ${grouped(num_specials)}. The vocabulary above lists all of them.`) : "";
   return element("div", {}, element("ul", { class: "chips" }, specials.map(([special, id]) =>
     element("li", {}, element("span", { class: "chip special", dir: "ltr" }, special), ` ${id}`))), more);
 }

@@ -1,5 +1,6 @@
 // Page tokenizers: type text, see the tokens of one or several tokenizers; merge trees; vocabularies.
-import { announce, debounced, element, grouped, request, showError, start } from "./page.js";
+import { announce, byId, debounced, element, fillSelect, grouped, request, showError, start } from "./page.js";
+import { meter } from "./tables.js";
 import { tokenDialog } from "./token_dialog.js";
 import { Panel, ratio, setText } from "./token_panel.js";
 import { drawFacts } from "./tokenizer_facts.js";
@@ -12,19 +13,12 @@ const STORED = "gristmill-text"; // of this tab, so that a reload keeps the text
 const MAX_STORED = 100_000;
 const DRAW_MILLISECONDS = 60; // draw this often at least, while keys come faster than replies
 
-const SAMPLES = {
-  "A few lines": "The miller's daughter counted 1,024 sacks; 37 were missing.\n\tNaïve café — 東京の夜, Привет, مرحبا, 👩‍🌾🌾\n",
-  English: "Once upon a time, a small mill stood by the river. Every morning the miller opened the gate, and the great wheel began to turn.\n",
-  Code: "def encode(text: str) -> list[int]:\n    \"\"\"Return the ids of `text`.\"\"\"\n    ids = []\n    for piece in PATTERN.findall(text):\n        ids += merge(piece.encode(\"utf-8\"))\n    return ids  # 2**16 at most\n",
-  Languages: "English: the river runs to the sea.\nDeutsch: Der Fluss fließt zum Meer.\nРусский: река течёт к морю.\n日本語: 川は海へ流れる。\nالعربية: يجري النهر إلى البحر.\nहिन्दी: नदी समुद्र की ओर बहती है।\nΕλληνικά: το ποτάμι κυλά προς τη θάλασσα.\n",
-  Numbers: "3.14159265 1,000,000 2026-11-18 0xDEADBEEF 1e-9 99 bottles\n",
-  "Hard characters": "zero width: a\u200bb, no-break: a\u00a0b, combining: e\u0301, flags: 🇫🇷🇯🇵, family: 👨‍👩‍👧, right to left: \u05e9\u05dc\u05d5\u05dd, tabs:\t\t, spaces:     .\n",
-};
-
+const form = byId("typing");
+const box = byId("text");
+let isTyped = false; // maybe before the page is ready
+box.addEventListener("input", () => { isTyped = true; }, { once: true });
 const artefacts = await start("tokenizers");
 const names = artefacts.tokenizers;
-const form = document.getElementById("typing");
-const box = document.getElementById("text");
 const options = form.elements;
 const panels = new Map(); // by number of the tokenizer
 let facts = null;
@@ -121,26 +115,24 @@ function draw(encoded, bytes) {
   for (const each of encoded) panels.get(each.tokenizer)?.draw(each, bytes, differ && each.num_tokens === fewest);
   drawComparison(encoded, fewest, differ);
   const long = box.value.length > facts.max_characters;
-  setText(document.getElementById("limit"), long ? `Only the first ${grouped(facts.max_characters)} characters are encoded.` : "");
+  setText(byId("limit"), long ? `Only the first ${grouped(facts.max_characters)} characters are encoded.` : "");
   if (encoded.some((each) => each.version !== facts.tokenizers[each.tokenizer].version || each.note !== facts.tokenizers[each.tokenizer].note)) {
     loadFacts().catch(() => {});
   }
 }
 
 function drawComparison(encoded, fewest, differ) {
-  const section = document.getElementById("comparison");
+  const section = byId("comparison");
   section.hidden = encoded.length < 2;
   if (section.hidden) return;
   const most = Math.max(1, ...encoded.map((each) => each.num_tokens));
   section.querySelector("tbody").replaceChildren(...encoded.map((each) => {
     const best = differ && each.num_tokens === fewest;
-    const bar = element("span", { class: "length" });
-    bar.style.width = `${(100 * each.num_tokens) / most}%`;
     const more = fewest && each.num_tokens > fewest ? `+${Math.round(100 * (each.num_tokens / fewest - 1))} %` : "";
     return element("tr", { class: best ? "best" : null },
       element("th", { scope: "row" }, names[each.tokenizer]),
       element("td", { class: "number" }, grouped(each.num_tokens), best ? element("span", { class: "mark" }, " fewest") : more && element("span", { class: "grey" }, ` ${more}`)),
-      element("td", { class: "bar", "aria-hidden": "true" }, bar),
+      element("td", { class: "bar" }, meter(each.num_tokens / most)),
       element("td", { class: "number" }, ratio(each.num_bytes, each.num_tokens)),
       element("td", { class: "number" }, ratio(each.num_characters, each.num_tokens)));
   }));
@@ -155,7 +147,7 @@ function spelled(encoded) {
 }
 
 function buildChoice() {
-  const choice = document.getElementById("choice");
+  const choice = byId("choice");
   choice.hidden = names.length < 2;
   names.forEach((name, number) => {
     const check = element("input", { type: "checkbox", value: number, checked: shown.includes(number) });
@@ -172,29 +164,27 @@ function buildChoice() {
 function buildPanels() {
   for (const number of panels.keys()) if (!shown.includes(number)) panels.delete(number);
   for (const number of shown) if (!panels.has(number)) panels.set(number, new Panel(names[number], number, panelHooks));
-  const place = document.getElementById("panels");
+  const place = byId("panels");
   place.classList.toggle("several", shown.length > 1);
   place.replaceChildren(...shown.map((number) => panels.get(number).node));
   applyLabels();
 }
 
 function applyLabels() {
-  for (const name of ["ids", "bytes"]) document.getElementById("panels").classList.toggle(name, options[name].checked);
+  for (const name of ["ids", "bytes"]) byId("panels").classList.toggle(name, options[name].checked);
 }
 
 await loadFacts();
-const [special] = facts.tokenizers.flatMap((each) => each.specials.slice(0, 1).map(([text]) => text));
-if (special) SAMPLES["Special tokens"] = `One document ends here.${special}The next one starts here.${special}`;
-box.value = remembered() ?? `${Object.values(SAMPLES)[0]}${special ?? ""}`;
-options.sample.replaceChildren(element("option", { value: "" }, "choose…"), ...Object.keys(SAMPLES).map((name) => element("option", { value: name }, name)));
+if (!isTyped) box.value = remembered() ?? Object.values(facts.examples)[0];
+fillSelect(options.sample, [["", "choose…"], ...Object.keys(facts.examples).map((name) => [name, name])]);
 buildChoice();
 buildPanels();
-const textChanged = vocabularySection(names, { text: () => ({ text: typed().text, specials: options.specials.checked }), open: openToken });
+const textChanged = vocabularySection(names, facts.classes, { text: () => ({ text: typed().text, specials: options.specials.checked }), open: openToken });
 box.addEventListener("input", changed);
 form.addEventListener("submit", (event) => event.preventDefault());
 options.sample.addEventListener("change", () => {
   if (!options.sample.value) return;
-  box.value = SAMPLES[options.sample.value];
+  box.value = facts.examples[options.sample.value];
   options.sample.value = "";
   panels.forEach((panel) => { panel.first = 0; });
   changed();

@@ -89,7 +89,7 @@ export function drawToken(node, bytes, { whitespace = true, limit = 400 } = {}) 
 /** Return a button with a token of a list of the server, which calls `open(id)`. */
 export function tokenButton(row, open) {
   const bytes = fromHex(row.hex);
-  const button = element("button", { class: row.special ? "chip special" : "chip", type: "button", dir: "ltr",
+  const button = element("button", { class: row.special ? "chip special" : "chip", dir: "ltr",
     "aria-label": `Token ${plainText(bytes)}, id ${row.id}`, onclick: () => open(row.id) });
   drawToken(button, bytes, { limit: 64 });
   return button;
@@ -98,32 +98,112 @@ export function tokenButton(row, open) {
 const PIECE = 1, JOINED = 2, SPECIAL = 4, BREAK = 8; // flags in the key of a token, below its id
 const FLAGS = 16;
 
-/** A list box of tokens. Arrow keys move between them. `shown(token)` is called for the token under the pointer or the
- * focus, and `shown(null)` when it is left; `opened(token)` after a click or Enter. */
-export class TokenList {
+/** Return a text on one line, with white space as ␣ ↵ ⇥. */
+export function withSigns(text) {
+  return visible(text.replace(/[ \n\t]/g, (found) => SIGNS[found]));
+}
+
+/** Put a text of the server into a node. Where it is empty, several tokens share a character: show the bytes. */
+export function drawText(node, text, hex) {
+  if (!text) node.append(element("i", { class: "b" }, hex || "·"));
+  text.split("\n").forEach((line, i) => node.append(...(i ? [element("i", { class: "w" }, "↵"), "\n"] : []), visible(line)));
+}
+
+/** Return text with pictures of its control characters. */
+export function visible(text) {
+  return text.replace(/[\0-\x08\x0b-\x1f\x7f]/g, (found) => (found === "\x7f" ? "␡" : String.fromCharCode(0x2400 + found.charCodeAt(0))));
+}
+
+let numOptions = 0;
+
+/** A list box of tokens, which are elements of class "t". One token is current: the last one under the pointer or
+ * reached with the keys. `shown(index, isKey)` is called for it; `opened(index)` after a click or Enter. */
+export class TokenBox {
+  constructor(node, { shown, opened = () => {} }) {
+    Object.assign(this, { node, shown, opened, now: null, isPinned: false });
+    this.items = node.getElementsByClassName("t");
+    for (const [name, value] of Object.entries({ role: "listbox", tabindex: "0", "aria-orientation": "horizontal" })) node.setAttribute(name, value);
+    node.addEventListener("pointermove", (event) => {
+      const place = `${event.clientX} ${event.clientY}`;
+      // A list that scrolls below a resting pointer must not take the place of the keys.
+      if (!this.isPinned && place !== this.place) this.choose(event.target.closest(".t"));
+      this.place = place;
+    });
+    node.addEventListener("click", (event) => {
+      if (this.choose(event.target.closest(".t"))) this.opened(this.index);
+    });
+    node.addEventListener("focus", () => { if (!this.now && node.matches(":focus-visible")) this.choose(this.items[0], true); });
+    node.addEventListener("keydown", (event) => this.#key(event));
+  }
+
+  /** Return the index of the current token, or -1. */
+  get index() {
+    return Array.prototype.indexOf.call(this.items, this.now);
+  }
+
+  /** Make a token current, if there is one; return it. */
+  choose(token, isKey = false) {
+    if (!token || token === this.now) return token;
+    this.leave();
+    this.now = token;
+    token.setAttribute("aria-selected", "true");
+    token.id ||= `option-${++numOptions}`;
+    this.shown(this.index, isKey); // may name the token, before it is read
+    this.node.setAttribute("aria-activedescendant", token.id);
+    return token;
+  }
+
+  /** Let no token be current. */
+  leave() {
+    this.now?.removeAttribute("aria-selected");
+    this.now = null;
+    this.node.removeAttribute("aria-activedescendant");
+  }
+
+  #key(event) {
+    const last = this.items.length - 1;
+    if (last < 0 || event.ctrlKey || event.altKey || event.metaKey) return;
+    const now = this.index;
+    const targets = {
+      ArrowRight: () => now + 1, ArrowLeft: () => now - 1, Home: () => 0, End: () => last,
+      ArrowDown: () => this.#onNextLine(now, 1), ArrowUp: () => this.#onNextLine(now, -1),
+      PageDown: () => now + 50, PageUp: () => now - 50,
+    };
+    if (event.key in targets) {
+      this.choose(this.items[Math.max(0, Math.min(last, targets[event.key]()))], true);
+      this.now.scrollIntoView({ block: "nearest" });
+    } else if (now >= 0 && (event.key === "Enter" || event.key === " ")) this.opened(now);
+    else return;
+    event.preventDefault();
+  }
+
+  /** Return the index of the nearest token on the line above or below. */
+  #onNextLine(now, step) {
+    if (now < 0) return 0;
+    const { items } = this;
+    const line = (index) => items[index].offsetTop;
+    const away = (index) => Math.abs(items[index].offsetLeft - items[now].offsetLeft);
+    let index = now;
+    while (items[index + step] && line(index) === line(now)) index += step;
+    if (line(index) === line(now)) return now;
+    let best = index;
+    for (const other = line(index); items[index] && line(index) === other; index += step) if (away(index) < away(best)) best = index;
+    return best;
+  }
+}
+
+/** The tokens of a text that changes: only tokens that differ are drawn again. `shown(token)` and `opened(token)` get
+ * what `describe` returns. */
+export class TokenList extends TokenBox {
   constructor(name, { shown, opened }) {
-    this.node = element("div", { class: "tokens", role: "listbox", "aria-label": name, "aria-orientation": "horizontal", dir: "ltr" });
+    super(element("div", { class: "tokens boxes hues", "aria-label": name, dir: "ltr" }), {
+      shown: (index) => { this._label(index); shown(this.describe(index)); }, opened: (index) => opened(this.describe(index)),
+    });
     this.tokens = []; // {key, node, begin, end}: the position is in the bytes of the text
-    this.current = 0;
     this.first = 0;
     this.total = 0;
     this.whitespace = true;
     this.bytes = new Uint8Array();
-    this.opened = opened;
-    this.node.addEventListener("pointerover", (event) => shown(this.describe(this._indexOf(event.target))));
-    this.node.addEventListener("pointerleave", () => shown(this.node.contains(document.activeElement) ? this.describe(this.current) : null));
-    this.node.addEventListener("focusin", (event) => {
-      const index = this._indexOf(event.target);
-      if (index >= 0) this._label(index);
-      shown(this.describe(index));
-    });
-    this.node.addEventListener("click", (event) => {
-      const index = this._indexOf(event.target);
-      if (index < 0) return;
-      this._move(index);
-      opened(this.describe(index));
-    });
-    this.node.addEventListener("keydown", (event) => this._key(event));
   }
 
   /** Show the tokens of a reply of the server. `bytes` are the bytes of the text. */
@@ -190,11 +270,7 @@ export class TokenList {
       token.begin = i ? ends[i - 1] : begin;
       token.end = ends[i];
     });
-    if (!this.tokens[this.current]?.node.hasAttribute("tabindex")) {
-      this.node.querySelector("[tabindex]")?.removeAttribute("tabindex");
-      this.current = 0;
-      this.tokens[0]?.node.setAttribute("tabindex", "0");
-    }
+    if (!this.now?.isConnected) this.leave();
   }
 
   _draw(key, bytes) {
@@ -205,11 +281,6 @@ export class TokenList {
     node.dataset.hex = hexOf(bytes, 12);
     drawToken(node, bytes, { whitespace: this.whitespace });
     return node;
-  }
-
-  _indexOf(target) {
-    const node = target.closest(".t");
-    return node ? this.tokens.findIndex((token) => token.node === node) : -1;
   }
 
   /** Return what the page knows about a token: its number in the text, id, bytes, and the characters that it cuts. */
@@ -241,41 +312,5 @@ export class TokenList {
     const kind = special ? "special token" : "token";
     const part = cut.length ? `, contains a part of ${cut.join(" and ")}` : "";
     node.setAttribute("aria-label", `${kind} ${number} of ${total}: '${plainText(bytes)}', id ${id}${part}`);
-  }
-
-  _move(index) {
-    this.tokens[this.current]?.node.removeAttribute("tabindex");
-    this.current = index;
-    this.tokens[index].node.setAttribute("tabindex", "0");
-    this.tokens[index].node.focus();
-  }
-
-  _key(event) {
-    const last = this.tokens.length - 1;
-    if (last < 0 || event.ctrlKey || event.altKey || event.metaKey) return;
-    const targets = {
-      ArrowRight: () => this.current + 1, ArrowLeft: () => this.current - 1, Home: () => 0, End: () => last,
-      ArrowDown: () => this._onNextLine(1), ArrowUp: () => this._onNextLine(-1),
-      PageDown: () => this.current + 50, PageUp: () => this.current - 50,
-    };
-    if (event.key in targets) this._move(Math.max(0, Math.min(last, targets[event.key]())));
-    else if (event.key === "Enter" || event.key === " ") this.opened(this.describe(this.current));
-    else return;
-    event.preventDefault();
-  }
-
-  /** Return the nearest token on the line above or below. */
-  _onNextLine(step) {
-    const line = (index) => this.tokens[index].node.offsetTop;
-    const left = this.tokens[this.current].node.offsetLeft;
-    const distance = (index) => Math.abs(this.tokens[index].node.offsetLeft - left);
-    let index = this.current;
-    while (this.tokens[index + step] && line(index) === line(this.current)) index += step;
-    if (line(index) === line(this.current)) return this.current;
-    let best = index;
-    for (const other = line(index); this.tokens[index] && line(index) === other; index += step) {
-      if (distance(index) < distance(best)) best = index;
-    }
-    return best;
   }
 }

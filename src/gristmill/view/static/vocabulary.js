@@ -1,18 +1,6 @@
 // The vocabulary: search and classes of tokens, page by page.
-import { announce, debounced, element, grouped, request, showError } from "./page.js";
+import { announce, byId, debounced, element, fillSelect, grouped, request, showError } from "./page.js";
 import { fromHex, hexOf, tokenButton } from "./tokens.js";
-
-const CLASSES = [
-  ["all", "All tokens", "In order of id."],
-  ["longest", "Longest", "By length in bytes."],
-  ["strangest", "Strangest", "The tokens that are most unlike the rest: their byte pairs are long and rare in this vocabulary. Often names and identifiers that the corpus repeats."],
-  ["whitespace", "White space", "Tokens of white space only."],
-  ["partial", "Partial UTF-8", "Tokens that begin or end inside a character. The single bytes from 80 to ff are among them."],
-  ["special", "Special", "Control tokens with reserved ids."],
-  ["not_itself", "Not their own encoding", "Text with exactly the bytes of such a token becomes other tokens. It is used only inside longer text, or never."],
-  ["used", "Used", "By how often the text uses them."],
-  ["unused", "Never used", "Ordinary tokens that the text does not use, in order of id."],
-];
 
 /** Return what is wrong with a query, if it is not yet a number or whole bytes. */
 function problemOf(by, query) {
@@ -23,16 +11,16 @@ function problemOf(by, query) {
 
 /** Build the section. `text()` returns {text, specials} of the text box; `open(number, id)` shows a token. Returns a
  * function to call when the text has changed. */
-export function vocabularySection(names, { text, open }) {
-  const form = document.getElementById("search");
-  const table = document.getElementById("vocabulary-rows");
+export function vocabularySection(names, classes, { text, open }) {
+  const form = byId("search");
+  const table = byId("vocabulary-rows");
   const { tokenizer, of_class, query, by, ignore_case, usage } = form.elements;
-  const previous = document.getElementById("previous"), next = document.getElementById("next");
-  const where = document.getElementById("where");
+  const previous = byId("previous"), next = byId("next");
+  const where = byId("where");
   let page = 0, latest = 0;
-  tokenizer.replaceChildren(...names.map((name, number) => element("option", { value: number }, name)));
+  fillSelect(tokenizer, Object.entries(names));
   tokenizer.closest("label").hidden = names.length < 2;
-  of_class.replaceChildren(...CLASSES.map(([value, name]) => element("option", { value }, name)));
+  fillSelect(of_class, classes);
   of_class.value = "longest";
   const soon = debounced(() => show(0), 60);
   form.addEventListener("submit", (event) => event.preventDefault());
@@ -50,7 +38,7 @@ export function vocabularySection(names, { text, open }) {
     const counting = ["used", "unused"].includes(of_class.value);
     usage.closest("label").hidden = !counting;
     ignore_case.disabled = !["contains", "begins"].includes(by.value);
-    document.getElementById("class-words").textContent = CLASSES.find(([value]) => value === of_class.value)[2];
+    byId("class-words").textContent = classes.find(([value]) => value === of_class.value)[2];
     query.placeholder = { contains: "text, such as ␣the", begins: "text", bytes: "e4 bd a0", id: "259" }[by.value].replace("␣", " ");
     query.inputMode = by.value === "id" ? "numeric" : "text";
   }

@@ -1,7 +1,6 @@
 // The search of the page shards. Each request covers a bounded number of tokens; the page asks until it has enough.
-import { announce, element, grouped, request } from "./page.js";
+import { announce, byId as by, counted, element, grouped, request } from "./page.js";
 
-const by = (id) => document.getElementById(id);
 const PAUSE_AFTER = 100; // results, then the user decides
 const MOST = 1000; // results that stay on the page
 
@@ -38,7 +37,7 @@ export function makeSearch(room, open) {
 
   function draw() {
     const { number, cursor, total, isRunning, problem } = search;
-    const documents = `${grouped(number)} ${room.unit()}${number === 1 ? "" : "s"} found`;
+    const documents = `${counted(number, room.unit())} found`;
     const share = total ? (cursor ?? total) / total : 0;
     const searched = total === null ? "" : cursor === null ? `. All ${grouped(total)} tokens searched.`
       : ` in ${grouped(cursor)} of ${grouped(total)} tokens (${(100 * share).toFixed(share < 0.1 ? 2 : 0)} %)${isRunning ? " …" : "."}`;
@@ -48,7 +47,7 @@ export function makeSearch(room, open) {
   }
 
   function row(found) {
-    const button = element("button", { type: "button", onclick: () => {
+    const button = element("button", { onclick: () => {
       by("results").querySelector('[aria-current="true"]')?.removeAttribute("aria-current");
       button.setAttribute("aria-current", "true");
       open(found.number, found.token, found);

@@ -1,16 +1,13 @@
 // The texts of the page of runs: the line of each run, alarms, samples, messages, figures and configuration.
 
-import { announce, element, grouped } from "./page.js";
-import { duration, loss, short } from "./run-charts.js";
+import { announce, byId, element, grouped, hint } from "./page.js";
+import { duration, loss, short } from "./numbers.js";
+import { figures, scrolled } from "./tables.js";
+import { visible } from "./tokens.js";
 
 const STATES = { training: "training", finished: "finished", stopped: "stopped", waiting: "no records yet", missing: "not found" };
 const FIRST_SHOWN = 6;
 const QUIET_SECONDS = 60; // without a record, from which on the age of the last one is shown
-
-/** Return the text with visible control characters. */
-function visible(text) {
-  return text.replace(/[\0-\x08\x0b-\x1f\x7f]/g, (found) => (found === "\x7f" ? "␡" : String.fromCharCode(0x2400 + found.charCodeAt(0))));
-}
 
 /** The line of a run. */
 export class Card {
@@ -52,7 +49,7 @@ export class Card {
       ["time left", status.seconds_left !== null && duration(status.seconds_left)],
       ["last record", age > QUIET_SECONDS && `${duration(age)} ago`],
     ].filter(([, value]) => value);
-    this.figures.replaceChildren(...entries.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+    this.figures.replaceChildren(...figures(entries));
     this.bar.hidden = !status.total || status.state === "missing";
     this.bar.value = status.total ? Math.min(1, status.step / status.total) : 0;
     const damaged = status.num_damaged ? ` ${grouped(status.num_damaged)} damaged ${status.num_damaged === 1 ? "line of metrics.jsonl is" : "lines of metrics.jsonl are"} not shown.` : "";
@@ -69,9 +66,9 @@ function where(view, run, step) {
 /** A list of entries of all visible runs, the newest first, with a button that shows more. */
 class Entries {
   constructor(name, make) {
-    this.section = document.getElementById(`${name}-section`);
-    this.list = document.getElementById(name);
-    this.button = document.getElementById(`more-${name}`);
+    this.section = byId(`${name}-section`);
+    this.list = byId(name);
+    this.button = byId(`more-${name}`);
     this.make = make;
     this.number = FIRST_SHOWN;
     this.shown = "";
@@ -120,21 +117,20 @@ export function entryLists() {
 export function fillDetails(place, content, onlyDifferences, onSwitch) {
   const many = content.names.length > 1;
   const heads = () => many ? content.names.map((name) => element("th", { scope: "col" }, element("bdi", {}, name))) : element("th", { scope: "col" }, "Value");
-  const scroll = (words, ...children) => element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": words }, children);
-  const figures = content.figures.map(({ name, note, cells }) => element("tr", {}, element("th", { scope: "row" }, name, note && element("span", { class: "hint" }, ` ${note}`)),
+  const rows = content.figures.map(({ name, note, cells }) => element("tr", {}, element("th", { scope: "row" }, name, note && element("span", { class: "hint" }, ` ${note}`)),
     cells.map(({ value, note: about, is_best: isBest }) => element("td", { class: isBest ? "best" : null }, value, isBest && element("span", { class: "quiet" }, " (best)"), about && element("span", { class: "hint" }, ` ${about}`)))));
   const table = (first, rows) => element("table", {}, element("thead", {}, element("tr", {}, element("th", { scope: "col" }, first), heads())), element("tbody", {}, rows));
   const settings = (title, rows) => {
     const chosen = many && onlyDifferences ? rows.filter(({ differs }) => differs) : rows;
-    const words = chosen.length ? null : element("p", { class: "hint" }, rows.length ? "All equal." : "Not recorded.");
-    return [element("h3", {}, title), words || scroll(title, table("Option", chosen.map(({ name, values, differs }) => element("tr", { class: many && differs ? "differs" : null },
+    const words = chosen.length ? null : hint(rows.length ? "All equal." : "Not recorded.");
+    return [element("h3", {}, title), words || scrolled(title, table("Option", chosen.map(({ name, values, differs }) => element("tr", { class: many && differs ? "differs" : null },
       element("th", { scope: "row" }, name, many && differs && element("span", { class: "quiet" }, " (differs)")), values.map((value) => element("td", {}, value))))))];
   };
   const box = element("input", { type: "checkbox", id: "only-differences", onchange: () => onSwitch(box.checked) });
   box.checked = onlyDifferences;
   place.replaceChildren(
     element("p", {}, content.result),
-    content.figures.length ? scroll("Figures", table("Figure", figures)) : "",
+    content.figures.length ? scrolled("Figures", table("Figure", rows)) : "",
     many ? element("label", { for: "only-differences" }, box, " Only the options that differ") : "",
     ...settings("Configuration", content.options), ...settings("Machine", content.machine));
 }

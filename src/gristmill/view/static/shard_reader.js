@@ -1,7 +1,7 @@
 // The reader of the page shards: one document, or one part, as tokens, tokens with ids, or plain text.
-import { announce, element, grouped, request, showError } from "./page.js";
+import { announce, byId as by, counted, element, grouped, request, showError } from "./page.js";
+import { TokenBox, drawText } from "./tokens.js";
 
-const by = (id) => document.getElementById(id);
 const HINT = by("readout").textContent;
 
 /** Return the reader. `room.query(name, parameters)` is an address of the server; `room.changed(edition)` is called when
@@ -9,8 +9,8 @@ const HINT = by("readout").textContent;
 export function makeReader(room) {
   let shown = null; // the last reply
   let found = null; // {number, token, num_tokens} of the search result that is marked
-  let now = -1; // the token that the arrow keys have reached
   let asked = 0;
+  const tokens = new TokenBox(by("tokens"), { shown: describe });
 
   async function open(number, offset = 0, mark = null) {
     const ticket = ++asked;
@@ -23,7 +23,7 @@ export function makeReader(room) {
     }
     if (ticket !== asked || room.changed(reply.edition)) return;
     showError(null);
-    [shown, found, now] = [reply, mark, -1];
+    [shown, found] = [reply, mark];
     draw();
     if (reply.number !== null) room.remember({ document: reply.number, offset: reply.offset || null });
   }
@@ -48,7 +48,7 @@ export function makeReader(room) {
       return;
     }
     const where = shown.file ? `, in ${shown.file}` : "";
-    by("document-facts").textContent = `${grouped(shown.num_tokens)} ${shown.num_tokens === 1 ? "token" : "tokens"}, from token ${grouped(shown.begin)} of the split${where}`;
+    by("document-facts").textContent = `${counted(shown.num_tokens, "token")}, from token ${grouped(shown.begin)} of the split${where}`;
     drawTokens();
     const last = shown.offset + shown.ids.length;
     by("pager").hidden = shown.num_tokens <= shown.page_tokens;
@@ -61,22 +61,22 @@ export function makeReader(room) {
   function drawTokens() {
     const box = by("tokens");
     const mode = shown.texts ? by("mode").value : "bare";
-    box.className = { ids: "with-ids", bare: "bare" }[mode] || "";
-    box.removeAttribute("aria-activedescendant");
+    box.className = { ids: "tokens hues boxes ids", bare: "tokens hues bare" }[mode] || "tokens hues";
+    tokens.leave();
     box.setAttribute("aria-label", `Tokens of ${shown.unit} ${shown.number}`);
+    box.setAttribute("role", mode === "text" ? "region" : "listbox");
+    if (mode === "text") box.removeAttribute("aria-orientation");
+    else box.setAttribute("aria-orientation", "horizontal");
     if (mode === "text") {
-      box.setAttribute("role", "region");
       box.textContent = shown.texts.join("");
     } else {
-      box.setAttribute("role", "listbox");
       const [special, unknown] = [new Set(shown.special), new Set(shown.unknown)];
       const parts = document.createDocumentFragment();
       shown.ids.forEach((id, i) => {
-        const kind = unknown.has(i) ? "unknown" : special.has(i) ? "special" : `c${i % 5}`;
-        const token = element("span", { class: `t ${kind}${isFound(i) ? " found" : ""}`, role: "option", id: `t${i}`, "aria-selected": "false", "aria-label": shown.texts && !shown.texts[i].trim() ? spoken(shown.texts[i]) : null });
+        const kind = unknown.has(i) ? " unknown" : special.has(i) ? " special" : "";
+        const token = element("span", { class: `t${kind}${isFound(i) ? " found" : ""}`, role: "option", "data-id": id });
         if (mode === "bare" || unknown.has(i)) token.append(String(id));
-        else if (mode === "ids") token.append(element("span", {}, visible(shown.texts[i], true)), element("small", {}, String(id)));
-        else token.append(...visible(shown.texts[i], false));
+        else drawText(token, shown.texts[i], shown.bytes?.[i]);
         parts.append(token);
         if (mode === "ids" && shown.texts[i].includes("\n")) parts.append(element("br"));
       });
@@ -95,22 +95,11 @@ export function makeReader(room) {
   }
 
   function describe(i) {
-    if (now >= 0) {
-      const before = by(`t${now}`);
-      before?.classList.remove("now");
-      before?.setAttribute("aria-selected", "false");
-    }
-    const token = by(`t${i}`);
-    if (!token) return;
-    now = i;
-    token.classList.add("now");
-    token.setAttribute("aria-selected", "true");
     const text = shown.texts && !shown.unknown.includes(i) ? JSON.stringify(shown.texts[i]) : "";
     const kind = shown.special.includes(i) ? ", special token" : shown.unknown.includes(i) ? ", not an id of the tokenizer" : "";
     const bytes = shown.bytes && shown.bytes[i] ? `, bytes ${shown.bytes[i]}` : "";
     by("readout").textContent = `Token ${grouped(shown.offset + i)}: id ${shown.ids[i]}${kind} ${text}${bytes}`;
-    token.setAttribute("aria-label", `${text || "token"}, id ${shown.ids[i]}${kind}`);
-    by("tokens").setAttribute("aria-activedescendant", token.id);
+    tokens.now.setAttribute("aria-label", `${text || "token"}, id ${shown.ids[i]}${kind}`);
   }
 
   const step = (by) => shown && shown.number !== null && open(Math.min(Math.max(shown.number + by, 0), shown.total - 1));
@@ -120,24 +109,12 @@ export function makeReader(room) {
   by("random").addEventListener("click", random);
   by("earlier").addEventListener("click", () => open(shown.number, Math.max(shown.offset - shown.page_tokens, 0), found));
   by("later").addEventListener("click", () => open(shown.number, shown.offset + shown.page_tokens, found));
-  by("mode").addEventListener("change", () => { now = -1; if (shown?.ids) drawTokens(); });
+  by("mode").addEventListener("change", () => { if (shown?.ids) drawTokens(); });
   by("jump").addEventListener("submit", (event) => {
     event.preventDefault();
     const number = by("number").value.replaceAll(/[,\s]/g, "");
     if (/^\d{1,15}$/.test(number)) open(Number(number));
     else showError(`The number must be a whole number from 0 on, got "${by("number").value}".`);
-  });
-  by("tokens").addEventListener("pointerover", (event) => {
-    const token = event.target.closest(".t");
-    if (token) describe(Number(token.id.slice(1)));
-  });
-  by("tokens").addEventListener("keydown", (event) => {
-    const moves = { ArrowLeft: now - 1, ArrowRight: now + 1, Home: 0, End: (shown?.ids?.length || 0) - 1 };
-    if (!(event.key in moves) || event.ctrlKey || event.metaKey || event.altKey || by("tokens").getAttribute("role") !== "listbox") return;
-    event.preventDefault();
-    if (!shown?.ids?.length) return;
-    describe(Math.min(Math.max(moves[event.key], 0), shown.ids.length - 1));
-    by(`t${now}`).scrollIntoView({ block: "nearest" });
   });
   // Letters act only while something in the reader has the focus, so typing elsewhere never moves the document.
   by("reader").addEventListener("keydown", (event) => {
@@ -147,16 +124,4 @@ export function makeReader(room) {
   });
 
   return { open, isOpen: () => shown !== null };
-}
-
-/** Return words for a token that has no visible character. */
-function spoken(text) {
-  return text.includes("\n") ? "line break" : text ? "space" : "part of a character";
-}
-
-/** Return the nodes of a text with its line breaks made visible. */
-function visible(text, isFixed) {
-  if (!text) return [element("span", { class: "end" }, "·")];
-  if (!text.includes("\n")) return [text];
-  return text.split("\n").flatMap((line, i) => (i ? [element("span", { class: "end" }, "↵"), ...(isFixed ? [] : ["\n"]), line] : [line]));
 }

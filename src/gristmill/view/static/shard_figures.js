@@ -1,9 +1,11 @@
 // Charts and tables of the page shards. Lengths and counts are requested when they come into view: counting reads up to
 // 100 million tokens.
-import { barChart, dataTable, logChart, meter, short, table } from "./bars.js";
-import { element, grouped, request } from "./page.js";
+import { barChart, logChart } from "./bars.js";
+import { percent, short } from "./numbers.js";
+import { byId as by, element, grouped, hint, request } from "./page.js";
+import { dataTable, figures, meter, pager, scrolled, table } from "./tables.js";
+import { withSigns } from "./tokens.js";
 
-const by = (id) => document.getElementById(id);
 
 /** Return an object whose `reset()` empties the sections, to be filled for the current split when they are seen. */
 export function makeStatistics(room) {
@@ -20,7 +22,7 @@ export function makeStatistics(room) {
     begin = 0;
     isDone.clear();
     for (const id of Object.keys(sections)) {
-      content(id).replaceChildren(element("p", { class: "hint" }, "Reading …"));
+      content(id).replaceChildren(hint("Reading …"));
       observer.unobserve(by(id));
       observer.observe(by(id));
     }
@@ -44,12 +46,12 @@ export function makeStatistics(room) {
     const reply = await request(room.query("lengths", { split: room.split, tokenizer: room.tokenizer }));
     if (!isCurrent() || room.changed(reply.edition)) return;
     if (reply.problem) {
-      content("lengths").replaceChildren(element("p", { class: "hint" }, reply.problem));
+      content("lengths").replaceChildren(hint(reply.problem));
       return;
     }
     const { edges, counts, percentiles, mean } = reply;
     const range = (i) => (edges[i + 1] - edges[i] === 1 ? grouped(edges[i]) : `${grouped(edges[i])}–${grouped(edges[i + 1] - 1)}`);
-    const bars = counts.map((value, i) => ({ value, title: `${range(i)} tokens: ${grouped(value)} documents (${percent(value, reply.counted)})` }));
+    const bars = counts.map((value, i) => ({ value, title: `${range(i)} tokens: ${grouped(value)} documents (${percent(value / reply.counted)})` }));
     const mark = room.facts.end_of_text ? " A length includes the end-of-text id." : "";
     const sample = reply.counted < reply.total ? ` A sample of ${grouped(reply.counted)} of ${grouped(reply.total)} documents.` : "";
     const labels = [...new Set([0, 0.25, 0.5, 0.75, 1].map((share) => Math.round(share * (edges.length - 2))))];
@@ -58,9 +60,9 @@ export function makeStatistics(room) {
         bars, labels: labels.map((i) => short(edges[i])), title: `Documents by number of tokens${reply.is_log ? ", on a logarithmic axis" : ""}`,
         summary: `Histogram of document lengths: ${grouped(percentiles.min)} to ${grouped(percentiles.max)} tokens, median ${grouped(percentiles.median)}.`,
       }),
-      element("dl", { class: "percentiles" }, [...Object.entries(percentiles), ["mean", Math.round(10 * mean) / 10]].map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, grouped(value))))),
-      element("p", { class: "hint" }, `${mark}${sample}`),
-      dataTable("Documents by length", ["tokens", "#documents", "#share"], counts.map((value, i) => [range(i), value, percent(value, reply.counted)])));
+      element("dl", { class: "percentiles" }, figures([...Object.entries(percentiles), ["mean", Math.round(10 * mean) / 10]].map(([name, value]) => [name, grouped(value)]))),
+      hint(`${mark}${sample}`),
+      dataTable("Documents by length", ["Tokens", "#Documents", "#Share"], counts.map((value, i) => [range(i), value, percent(value / reply.counted, true)])));
   }
 
   async function fillFrequencies(isCurrent = () => true) {
@@ -73,7 +75,7 @@ export function makeStatistics(room) {
   function drawZipf({ zipf, used, vocab_size }) {
     const points = zipf.ranks.map((rank, i) => [rank, zipf.counts[i]]);
     if (!points.length) {
-      content("zipf").replaceChildren(element("p", { class: "hint" }, "The split has no tokens."));
+      content("zipf").replaceChildren(hint("The split has no tokens."));
       return;
     }
     const few = points.filter((_, i) => i % Math.ceil(points.length / 40) === 0 || i === points.length - 1);
@@ -83,33 +85,29 @@ export function makeStatistics(room) {
         summary: `The most frequent token occurs ${grouped(points[0][1])} times, the one of rank ${grouped(used)} ${grouped(points.at(-1)[1])} times.`,
         describe: ([rank, count]) => `rank ${grouped(rank)}: ${grouped(count)} times`,
       }),
-      element("p", { class: "hint" }, usedWords(used, vocab_size)),
-      dataTable("Counts by rank", ["#rank", "#count"], few));
+      hint(usedWords(used, vocab_size)),
+      dataTable("Counts by rank", ["#Rank", "#Count"], few));
   }
 
   function drawFrequencies(reply) {
     const isSample = reply.counted < reply.num_tokens;
     by("frequency-summary").textContent = `${isSample ? `An even sample of ${grouped(reply.counted)} of ${grouped(reply.num_tokens)}` : `All ${grouped(reply.num_tokens)}`} tokens counted. ${usedWords(reply.used, reply.vocab_size)}`;
     if (!reply.rows.length) {
-      content("frequencies").replaceChildren(element("p", { class: "hint" }, by("order").value === "unused" ? "Every token occurs." : "No tokens."));
+      content("frequencies").replaceChildren(hint(by("order").value === "unused" ? "Every token occurs." : "No tokens."));
       return;
     }
     const most = Math.max(...reply.rows.map((row) => row.count), 1);
-    const rows = reply.rows.map((row) => [row.id, row.text === null ? "" : element("span", { class: "token mono", title: row.bytes }, spaced(row.text)), row.count, percent(row.count, reply.counted), meter(row.count / most)]);
-    const drawn = table("Table of token frequencies", ["#id", "token", "#count", "#share", "bar"], rows.map((row) => [String(row[0]), ...row.slice(1)]));
+    const rows = reply.rows.map((row) => [row.id, row.text === null ? "" : element("span", { class: "chip", title: row.bytes }, withSigns(row.text)), row.count, percent(row.count / reply.counted, true), meter(row.count / most)]);
+    const drawn = table("Table of token frequencies", ["#Id", "Token", "#Count", "#Share", "Bar"], rows.map((row) => [String(row[0]), ...row.slice(1)]));
     for (const line of drawn.querySelectorAll("tr")) line.lastChild.classList.add("bar");
-    drawn.querySelector("th:last-child").replaceChildren(element("span", { class: "quiet" }, "bar"));
-    const move = (step) => {
-      begin = Math.max(begin + step, 0);
+    drawn.querySelector("th:last-child").replaceChildren(element("span", { class: "quiet" }, "Bar"));
+    const show = (from) => {
+      begin = from;
       fillFrequencies().then(() => content("frequencies").querySelector("button")?.focus(), (error) => content("frequencies").replaceChildren(element("p", {}, error.message)));
     };
-    const last = begin + reply.rows.length;
     content("frequencies").replaceChildren(
-      element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of token frequencies" }, drawn),
-      reply.total > reply.rows.length && element("div", { class: "row" },
-        element("button", { type: "button", disabled: begin === 0, onclick: () => move(-reply.page_rows) }, `Previous ${reply.page_rows}`),
-        element("span", { class: "hint" }, `${grouped(begin + 1)} to ${grouped(last)} of ${grouped(reply.total)}`),
-        element("button", { type: "button", disabled: last >= reply.total, onclick: () => move(reply.page_rows) }, `Next ${reply.page_rows}`)) || "");
+      scrolled("Table of token frequencies", drawn),
+      pager({ begin, number: reply.rows.length, total: reply.total, step: reply.page_rows, show }));
   }
 
   by("order").addEventListener("change", () => {
@@ -120,10 +118,4 @@ export function makeStatistics(room) {
 }
 
 const content = (id) => by(id).querySelector(".content");
-const percent = (part, whole) => `${whole ? ((100 * part) / whole).toPrecision(3) : 0} %`;
-const usedWords = (used, size) => (size ? `${grouped(used)} of ${grouped(size)} ids occur (${percent(used, size)}).` : `${grouped(used)} different ids occur.`);
-
-/** Return a token with spaces and line breaks that can be seen. */
-function spaced(text) {
-  return text.replaceAll(" ", "␣").replaceAll("\n", "↵").replaceAll("\t", "⇥");
-}
+const usedWords = (used, size) => (size ? `${grouped(used)} of ${grouped(size)} ids occur (${percent(used / size)}).` : `${grouped(used)} different ids occur.`);

@@ -1,8 +1,10 @@
 // The KL per latent dimension over the steps, as cells: one row per dimension, the one with the most KL on top.
 
-import { element } from "./page.js";
-import { BOTTOM, LEFT, RIGHT, dataTable, figure, fitted, themeColor } from "./chart.js";
-import { AXES, plain } from "./run-charts.js";
+import { element, hint } from "./page.js";
+import { BOTTOM, LEFT, RIGHT, figure, fitted, themeColor } from "./chart.js";
+import { plain } from "./numbers.js";
+import { AXES } from "./run_charts.js";
+import { table } from "./tables.js";
 
 const RAMPS = { // from 0 to the most KL
   light: ["f1efed", "93b4f5", "1d4ed8", "0b1f5c"],
@@ -13,7 +15,7 @@ export class HeatMap {
   constructor(run, view) {
     Object.assign(this, { run, view, drawn: [] });
     this.canvas = element("canvas", { role: "img" });
-    this.hint = element("p", { class: "hint" });
+    this.hint = hint();
     const title = view.runs.length > 1 ? element("span", {}, "KL per dimension of ", element("bdi", {}, run.name)) : "KL per dimension";
     Object.assign(this, figure(`heat-map-${run.number}`, { title, unit: "nats", note: this.hint, words: `KL per dimension of ${run.name}` }, this.canvas));
     this.root.dataset.chart = "kl_per_dimension";
@@ -74,7 +76,7 @@ export class HeatMap {
     const first = (r) => latentDim - Math.min(latentDim, (cells.length - r) * perRow) + 1; // the group at the top may be smaller
     const name = (r) => (perRow > 1 ? `${first(r)} to ${first(r + 1) - 1}` : String(r + 1));
     const rows = [...cells].reverse().map((row, r) => [name(r), plain(row[0]), plain(row[row.length - 1])]);
-    this.body.replaceChildren(dataTable(["Dimension, by its KL", "First, nats", "Last, nats"], rows));
+    this.body.replaceChildren(table("KL per dimension", ["#Dimension, by its KL", "#First, nats", "#Last, nats"], rows));
   }
 }
 
