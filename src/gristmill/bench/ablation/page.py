@@ -38,7 +38,7 @@ def notes_of(ablation: Ablation) -> list[str]:
             "no pair is left."
         )
     notes += [
-        f"{result.row.label} {result.reason}."
+        f"{result.row.label}: {result.reason}."
         for result in ablation.results
         if _outcome(result.reason) != result.reason
     ]
