@@ -97,7 +97,7 @@ def _aligned(cells: Sequence[str], widths: Sequence[int], wraps: bool) -> str:
 
 
 def _from_the_bottom(heads: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return the lines of a header; names with fewer words stand on the last ones."""
+    """Return the lines of a header; a name with fewer words is in the last ones."""
     depth = max(map(len, heads))
     return [list(line) for line in zip(*([""] * (depth - len(head)) + [*head] for head in heads), strict=True)]
 
