@@ -148,7 +148,7 @@ def requests(corpus: Path, folder: Path, *, quick: bool) -> dict[str, dict[str, 
 
     tok = gm.train_tokenizer(corpus, vocab_size=8000, progress=None)
     tok.save(folder / "tok.json")
-    gm.encode_corpus(corpus, tok, out=folder / "shards", val_fraction=0.01, progress=None)
+    gm.encode_corpus(corpus, tok, out=folder / "shards", val_fraction=0.0005, progress=None)
     steps = 5 if quick else 40
     shards = {"task": "step", "shards": str(folder / "shards"), "steps": steps, "model": SHAPE}
     return {

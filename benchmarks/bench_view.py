@@ -10,6 +10,7 @@ returns rows, and add it to `BARS`.
 
 import argparse
 import contextlib
+import os
 import shutil
 import subprocess
 import sys
@@ -46,6 +47,7 @@ Row = dict[str, Any]
 def main() -> int:
     """Measure, show, write."""
     options = _options()
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder, _chromium() as browser:
         if not options.tokenizer:
             options.tokenizer = _train_tokenizers(Path(folder), options)
@@ -64,6 +66,7 @@ def main() -> int:
             "the tokens of the whole text. Every key is a real key event, sent as fast as the browser takes them."
         )
         about = describe_run(["gristmill", "starlette", "uvicorn", "playwright"])
+        about["load average of the last minute"] = f"{load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end"
         write_result(
             "view", title="Pages", about=about, body=f"{table}\n\n{note}", data={"rows": rows}, folder=options.output
         )

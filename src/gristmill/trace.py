@@ -31,7 +31,7 @@ __all__ = ["Recording", "add_native", "add_task", "current", "memory_since", "re
 
 # Later spans of a row are dropped and counted. Perfetto opens files of a few hundred megabytes.
 MAX_SPANS_PER_ROW = 500_000
-MEMORY_INTERVAL_SECONDS = 0.02
+MEMORY_INTERVAL_SECONDS = 0.05
 FORMAT = "gristmill trace 1"
 # A trace begins with these bytes. Any other file must not be replaced.
 _OPENING = '{"otherData": {"format": ' + json.dumps(FORMAT)

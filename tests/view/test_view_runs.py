@@ -272,7 +272,8 @@ class Stream:
 
 
 @pytest.fixture
-def served(tmp_path):
+def served(tmp_path, monkeypatch):
+    monkeypatch.setattr("gristmill.view.runs.POLL_SECONDS", 0.05)
     for number, name in enumerate(("one", "two")):
         write_run(tmp_path / "runs" / name, num_records=20, seed=number)
     config = json.loads((tmp_path / "runs/two/config.json").read_text())

@@ -69,7 +69,8 @@ def drawn_pixels(page, name):
     )
 
 
-def test_a_run_that_grows_extends_its_curves_without_drawing_them_again(tmp_path, open_page):
+def test_a_run_that_grows_extends_its_curves_without_drawing_them_again(tmp_path, open_page, monkeypatch):
+    monkeypatch.setattr("gristmill.view.runs.POLL_SECONDS", 0.05)
     run = write_run(tmp_path / "run", num_records=100, max_steps=4_000)
     with serving(run) as served:
         page = open_page(f"{served.address}runs", height=3_000)
@@ -78,7 +79,6 @@ def test_a_run_that_grows_extends_its_curves_without_drawing_them_again(tmp_path
         card(page, "run").get_by_text("1,020 of 4,000").wait_for()
         names = ("loss", "learning_rate", "throughput")
         wait_until(page, lambda: all(number_of(page, name, "redraws") for name in names))
-        page.wait_for_timeout(700)  # the last painting of the first snapshot
         before = {name: (number_of(page, name, "redraws"), drawn_pixels(page, name)) for name in names}
         append(run, records_of(1_030, 1_060))
         card(page, "run").get_by_text("1,060 of 4,000").wait_for()

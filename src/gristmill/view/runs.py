@@ -36,8 +36,8 @@ from gristmill.view.run_state import Description, Status, records_of, status_of
 
 __all__ = ["routes"]
 
-POLL_SECONDS = 0.5
-SLOW_POLL_SECONDS = 1.0  # if nothing has changed for a while
+POLL_SECONDS = 1.0
+SLOW_POLL_SECONDS = 2.0  # if nothing has changed for a while
 PATIENCE_SECONDS = 10.0
 STATE_SECONDS = 2.0  # between two looks at the lock of a run and its config.json
 MAX_ROWS = 4_000  # new records of a page that reconnects; with more, a new snapshot is smaller

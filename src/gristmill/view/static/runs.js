@@ -7,7 +7,7 @@ import { AXES, GROUPS, chartsOf } from "./run-charts.js";
 import { Card, entryLists, fillDetails } from "./run-texts.js";
 import { Run } from "./series.js";
 
-const PAINT_MILLISECONDS = 1000; // between two paintings of new records
+const PAINT_MILLISECONDS = 2000; // between two paintings of new records: each costs about 10 ms of a core
 const DETAIL_MILLISECONDS = 10000; // between two updates of the table of figures
 const RETRY_MILLISECONDS = 3000;
 const FIRST_VISIBLE = 8; // runs, of a folder with many
@@ -81,7 +81,7 @@ function receive(name, event) {
   } else {
     run.append(content);
   }
-  schedulePaint();
+  schedulePaint(name === "snapshot");
 }
 
 // Painting.
@@ -89,9 +89,10 @@ function receive(name, event) {
 let painted = -PAINT_MILLISECONDS;
 let timer = null;
 
-function schedulePaint() {
-  if (timer !== null) return;
-  const delay = Math.max(0, painted + PAINT_MILLISECONDS - performance.now());
+function schedulePaint(isUrgent) {
+  if (timer !== null && !isUrgent) return;
+  clearTimeout(timer);
+  const delay = isUrgent ? 0 : Math.max(0, painted + PAINT_MILLISECONDS - performance.now());
   timer = setTimeout(() => requestAnimationFrame(paint), delay);
 }
 
