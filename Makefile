@@ -47,6 +47,7 @@ quickstart: $(VENV)/.installed
 	$(BIN)/gristmill report quickstart/run
 	@echo
 	@echo "The model wrote the story above. quickstart/run/report.html shows how it learned."
+	@echo "To try the tokenizer and the model in a browser, run \`$(BIN)/gristmill view quickstart --open\`."
 	@echo "The program is $(BIN)/gristmill. After \`source $(BIN)/activate\`, run it as \`gristmill\`. Next: docs/tutorial.md"
 
 test: test-cpp test-python
@@ -162,7 +163,7 @@ $(VENV)/.tools: constraints.txt
 
 $(VENV)/.installed: $(VENV)/.tools pyproject.toml CMakeLists.txt $(cpp_sources) $(python_sources)
 	@echo "Building Gristmill and downloading torch: takes a few minutes"
-	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation '.[report,train]'
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation '.[report,train,view]'
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed

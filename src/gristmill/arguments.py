@@ -167,10 +167,13 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
 def nearest(name: Any, names: Iterable[str]) -> str:
     """Return " Did you mean …?" with the one of `names` that is most similar to `name`, or "" if none is similar.
 
-    Misspellings are preferred over initials, and initials over abbreviations.
+    A name with all the words is preferred over misspellings, misspellings over initials, and initials over
+    abbreviations.
 
     >>> [nearest(name, ["huggingface", "tiktoken", "learning-rate"]) for name in ("tiktokn", "lr", "hf", "xyz")]
     [" Did you mean 'tiktoken'?", " Did you mean 'learning-rate'?", " Did you mean 'huggingface'?", '']
+    >>> nearest("val-interval", ["log-interval", "val-check-interval"])
+    " Did you mean 'val-check-interval'?"
     """
     close = _nearest(name, list(names)) if isinstance(name, str) else None
     return "" if close is None else f" Did you mean {close!r}?"
@@ -181,7 +184,9 @@ def _nearest(name: str, names: list[str]) -> str | None:
 
     plain = {_plain(other): other for other in reversed(names)}  # reversed: the first of equal names wins
     asked = _plain(name)
-    close = difflib.get_close_matches(asked, plain, n=1)
+    words = set(asked.split("-"))
+    longer = [other for other in plain if len(words) > 1 and words < set(other.split("-"))]
+    close = sorted(longer, key=len) or difflib.get_close_matches(asked, plain, n=1)
     if close:
         return plain[close[0]]
     if len(asked) < 2:

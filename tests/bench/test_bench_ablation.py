@@ -66,7 +66,7 @@ def test_every_row_has_a_time_or_a_reason(ablation):
 
 
 def test_the_gpu_row_is_skipped_until_its_module_exists(ablation, corpus, monkeypatch):
-    assert ablation.results[-1].reason == "skipped: this version of gristmill has no trainer for a GPU"
+    assert ablation.results[-1].reason == "skipped: this version of gristmill trains tokenizers on the CPU only"
     monkeypatch.setattr(rows.importlib.util, "find_spec", lambda name: name == "gristmill.gpu" or None)
     assert rows.reason_to_skip(ablation.results[-1].row, corpus.path) is None
 

@@ -27,6 +27,7 @@ reference_digests.py   caches the digests of the merges of `tokenizers`
 machine.py             describes the machine, the versions and the command
 published.py           figures that other people published
 tables.py              Markdown tables and the files of a result
+terminal.py            the same tables for a terminal
 charts.py              bar and line charts as SVG
 pages.py               prints and writes a page
 """

@@ -62,6 +62,8 @@ def find_adapters(
     for adapter in adapters:
         if adapter.problem is not None:
             print(f"no result of {adapter.system}: {adapter.problem}", file=sys.stderr)
+    if any("." not in each.system and (each.problem or "").startswith("not installed") for each in adapters):
+        print("To install the missing libraries, run: pip install 'gristmill[bench]'", file=sys.stderr)
     return adapters
 
 

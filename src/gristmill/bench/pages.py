@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gristmill.bench.tables import write_result
+from gristmill.bench.terminal import for_terminal
 
 __all__ = ["Page", "chart_caption", "plural", "publish_page", "short"]
 
@@ -26,7 +28,9 @@ class Page:
 
 
 def publish_page(page: Page, folder: Path, *, is_interrupted: bool = False) -> Path:
-    """Print the page, then write its files; an interrupted result says so in all of them.
+    """Print the page, as Markdown unless stdout is a terminal, then write its files.
+
+    An interrupted result is marked in all of them.
 
     Raises:
         OSError: A file cannot be written. The tables have been printed by then.
@@ -34,7 +38,8 @@ def publish_page(page: Page, folder: Path, *, is_interrupted: bool = False) -> P
     title = f"{page.title} (interrupted)" if is_interrupted else page.title
     note = ["Interrupted: some runs are missing."] if is_interrupted else []
     body = "\n\n".join(filter(None, [*note, *page.parts]))
-    print(f"{title}\n\n{body}\n", flush=True)
+    shown = for_terminal(body, shutil.get_terminal_size().columns) if sys.stdout.isatty() else body
+    print(f"{title}\n\n{shown}\n", flush=True)
     written = write_result(
         page.name,
         title=title,

@@ -45,10 +45,12 @@ GROUPS = {
         "evaluate": "compute loss, perplexity and bits per byte of a model",
         "generate": "generate text with a trained model",
         "export-model": "convert a trained model for transformers or llama.cpp",
+    },
+    "look at results": {
+        "view": "show tokenizers, shards and runs on local web pages",
         "report": "write an HTML report of a run, a tokenizer or shards",
     },
     "other": {
-        "view": "show tokenizers, shards and runs on local web pages",
         "bench": "measure this machine, beside other installed libraries",
         "sample-corpus": "write a sample corpus of children's stories",
         "completion": "print a shell completion script for bash, zsh or fish",
@@ -166,7 +168,8 @@ examples:
   gristmill tokenize -t tok.json "Once upon a time"
   gristmill export tok.json -f huggingface -o hf
   gristmill encode stories.txt -t tok.json -o shards --val-fraction 0.01
-  gristmill train-model shards -o run --preset quickstart"""
+  gristmill train-model shards -o run --preset quickstart
+  gristmill view run --open"""
 
 
 def _refuse(name: str) -> int:

@@ -28,7 +28,7 @@ from gristmill.cli.options import (
 from gristmill.cli.table import columns, pairs
 from gristmill.cli.values import UsageError, byte_size, whole_number
 from gristmill.packages import require_packages
-from gristmill.trace import current, recording
+from gristmill.trace import current, recording, spanned
 
 if TYPE_CHECKING:
     from gristmill import Profile, Tokenizer
@@ -150,6 +150,7 @@ class Command(ExecutorOptions, ReadingOptions):
         check_output(page, overwrite=self.overwrite)
         return page
 
+    @spanned("report")
     def _write_report(self, tokenizer: Tokenizer, corpus: FoundFiles | Words, page: Path) -> None:
         from gristmill.analysis.texts import MAX_TEXT_BYTES, Text, sample_text, whole_characters
         from gristmill.corpus import FoundFiles, Reading
@@ -163,7 +164,7 @@ class Command(ExecutorOptions, ReadingOptions):
         else:  # word counts, which have no text
             text = sample_text()
         write_training_report(tokenizer, text, name=self.output.name, out=page, overwrite=self.overwrite)
-        print(pairs([("report", str(page))]))
+        print(pairs([("report".ljust(len("bytes per token")), str(page))]))  # aligned with the summary
 
     def _summary(self, tokenizer: Tokenizer, corpus: FoundFiles | Words) -> str:
         from gristmill.corpus import FoundFiles, Reading

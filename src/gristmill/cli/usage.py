@@ -46,7 +46,7 @@ class Option:
     def described(self) -> str:
         """The option as messages show it."""
         if self.is_positional:
-            return self.metavar
+            return self.metavar + f" ({', '.join(self.choices)})" * bool(self.choices)
         *long, short = self.spellings if len(self.spellings) > 1 else (*self.spellings, "")
         return f"{long[0]} {self.metavar}" + f" ({short})" * bool(short)
 

@@ -79,7 +79,7 @@ def parse_letters(text: str) -> list[str]:
 def reason_to_skip(row: Row, corpus: Path) -> str | None:
     """Return why a row cannot run here, or None."""
     if row.letter == GPU and importlib.util.find_spec("gristmill.gpu") is None:
-        return "this version of gristmill has no trainer for a GPU"
+        return "this version of gristmill trains tokenizers on the CPU only"
     if row.letter == "g" and len(list(pairwise(find_chunk_boundaries(corpus, 2)))) < 2:
         return "needs a corpus with two documents or more, separated by <|endoftext|>"
     return None
