@@ -125,6 +125,7 @@ bench: $(VENV)/.installed
 	$(BIN)/gristmill bench encode
 	$(BIN)/gristmill bench pipeline
 	$(BIN)/gristmill bench scaling
+	$(BIN)/gristmill bench ablation
 
 format: $(VENV)/.installed-check
 	$(BIN)/ruff check --fix .

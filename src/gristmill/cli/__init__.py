@@ -277,7 +277,8 @@ def _profiled(command: Any, name: str) -> Iterator[None]:
     finally:
         if trace is not None and trace.is_saved:
             dropped = f", without {trace.num_dropped:,} that did not fit" if trace.num_dropped else ""
-            print(f"gristmill: saved a trace of {trace.num_spans:,} spans to {path}{dropped}", file=sys.stderr)
+            spans = f"{trace.num_spans:,} span{'s' * (trace.num_spans != 1)}"
+            print(f"gristmill: saved a trace of {spans} to {path}{dropped}", file=sys.stderr)
 
 
 def _is_first() -> bool:
