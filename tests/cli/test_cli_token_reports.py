@@ -86,7 +86,7 @@ def test_training_writes_its_report_beside_the_tokenizer(gristmill, here):
     options = ["--vocab-size", 300, "--progress", "none"]
     code, out, err = gristmill("train-tokenizer", "story.txt", *options, "-o", "new.json", "--report")
     assert (code, err) == (0, "")
-    assert "report  new.html" in out
+    assert "report           new.html" in out
     page = (here / "new.html").read_text(encoding="utf-8")
     for words in ("Time by stage", "Count of the winning pair", "Memory over time", "the training corpus"):
         assert words in page
