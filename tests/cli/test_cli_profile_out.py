@@ -20,7 +20,7 @@ def classes():
 
 
 # Commands that end at once, copy a stream, or serve pages until they are stopped.
-SHORT = {"truncate", "export", "tokenize", "decode", "inspect", "view", "completion"}
+SHORT = {"sample-corpus", "truncate", "export", "tokenize", "decode", "inspect", "view", "completion"}
 # Classes that only name the actions of a command, or read a few files.
 SHORT_ACTIONS = {("task", "Command"), ("task", "Plan"), ("task", "Status"), ("bench", "Command")}
 

@@ -41,8 +41,8 @@ class Command:
 
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PATH…", help_behavior_hint="")]
     """Run folder of `gristmill train-model`, tokenizer file or folder, name of a published tokenizer such as gpt2, or
-    folder of shards. Pass two or more runs, or two or more tokenizers, to compare them. Put them before
-    --allowed-special."""
+    folder of shards. Pass two or more runs, or two or more tokenizers, to compare them. Put paths before
+    the option --allowed-special."""
 
     output: Annotated[
         Path | None,

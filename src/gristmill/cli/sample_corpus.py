@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 import tyro
 
 from gristmill.cli.examples import Examples
-from gristmill.cli.options import Flag, Output, ProfileOut, check_output
+from gristmill.cli.options import Flag, Output, check_output
 from gristmill.cli.table import pairs
 from gristmill.cli.values import byte_size
 
@@ -39,8 +39,6 @@ class Command:
 
     overwrite: Flag = False
     """Replace an existing output."""
-
-    profile_out: ProfileOut = None
 
     def run(self) -> int:
         from gristmill.sample_corpus import write_sample_corpus
