@@ -137,17 +137,18 @@ def make_reports(folder: Path, *, with_runs: bool) -> None:
     if with_runs:
         gristmill("report", folder / "run")
         (reports / "run.html").write_bytes((folder / "run" / "report.html").read_bytes())
-    corpus = ("--text", folder / "stories.txt")
-    gristmill("report", folder / "small.json", *corpus, "-o", reports / "tokenizer.html")
-    gristmill("report", folder / "shards", "-o", reports / "shards.html")
-    gristmill("report", folder / "small.json", folder / "large.json", *corpus, "-o", reports / "comparison.html")
+    # With names relative to the folder, because the pages show them.
+    corpus = ("--text", "stories.txt")
+    gristmill("report", "small.json", *corpus, "-o", reports / "tokenizer.html", folder=folder)
+    gristmill("report", "shards", "-o", reports / "shards.html", folder=folder)
+    gristmill("report", "small.json", "large.json", *corpus, "-o", reports / "comparison.html", folder=folder)
 
 
-def gristmill(*arguments: object) -> None:
-    """Run a command; exit with its error message if it fails."""
+def gristmill(*arguments: object, folder: Path | None = None) -> None:
+    """Run a command, in `folder` if given; exit with its error message if it fails."""
     command = [sys.executable, "-m", "gristmill", *map(str, arguments)]
     print("gristmill", *(getattr(each, "name", each) for each in arguments), flush=True)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     if done.returncode:
         sys.exit(f"{' '.join(command)} failed:\n{done.stderr}")
 
