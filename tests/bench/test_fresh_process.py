@@ -1,4 +1,4 @@
-"""One call in a separate process: its time, or the reason why there is no result; no process is left behind."""
+"""One call in a separate process: its time, or the reason why there is no result; all its processes have ended."""
 
 import os
 import time

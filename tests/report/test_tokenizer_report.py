@@ -179,7 +179,7 @@ def test_wrong_lists_of_tokenizers(files, tmp_path):
             write_tokenizer_comparison(wrong, out=tmp_path / "c.html")
     with pytest.raises(OptionError, match="texts is empty"):
         write_tokenizer_report(TOKENIZER, texts=[], out=tmp_path / "c.html")
-    assert list(tmp_path.iterdir()) == [], "nothing is left behind"
+    assert list(tmp_path.iterdir()) == [], "the folder is empty afterwards"
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from gristmill.report.comparison import Cell
 from gristmill.report.drawing import Plot
 from gristmill.report.page import Picture, filled, picture_of
 from gristmill.report.summary import Figure
@@ -35,21 +36,12 @@ class Column:
 
 
 @dataclass(frozen=True)
-class TableCell:
-    """One value of a table."""
-
-    value: str
-    note: str = ""
-    is_best: bool = False
-
-
-@dataclass(frozen=True)
 class Table:
     """A section with a table. The first column names the rows."""
 
     title: str
     columns: Sequence[Column]
-    rows: Sequence[Sequence[TableCell]]
+    rows: Sequence[Sequence[Cell]]
     note: str = ""
     kind: str = field(default="table", init=False)
 
@@ -166,6 +158,6 @@ def full_rows(plots: Sequence[Plot | None]) -> list[Plot]:
     return [replace(plot, wide=number == 0 and len(found) % 2 == 1) for number, plot in enumerate(found)]
 
 
-def cells(values: Sequence[str]) -> list[TableCell]:
+def cells(values: Sequence[str]) -> list[Cell]:
     """Return a row of plain values."""
-    return [TableCell(value) for value in values]
+    return [Cell(value) for value in values]

@@ -13,7 +13,8 @@ from gristmill.analysis.usage import zipf_curve
 from gristmill.analysis.vocabulary import length_histogram
 from gristmill.encode.special_rules import NONE, Specials
 from gristmill.report import figures
-from gristmill.report.document import Column, Document, Plots, Section, Split, Splits, Table, TableCell, full_rows
+from gristmill.report.comparison import Cell
+from gristmill.report.document import Column, Document, Plots, Section, Split, Splits, Table, full_rows
 from gristmill.report.drawing import Plot
 from gristmill.report.token_plots import Line, compression_plot, length_plot, line_style, zipf_plot
 from gristmill.report.tokenizer_pages import Measured, sum_of_scripts, texts_in_words, troubles
@@ -99,15 +100,15 @@ def _result(measured: Sequence[Measured], what: str) -> str:
     return f"{measured[best].name} has the most bytes per token on {what}: {max(known):.3f}."
 
 
-def _row(measure: Measure, measured: Sequence[Measured]) -> list[TableCell]:
-    return [TableCell(measure.name, measure.note), *_marked([measure.value(each) for each in measured], measure)]
+def _row(measure: Measure, measured: Sequence[Measured]) -> list[Cell]:
+    return [Cell(measure.name, measure.note), *_marked([measure.value(each) for each in measured], measure)]
 
 
-def _marked(values: Sequence[float | None], measure: Measure) -> list[TableCell]:
+def _marked(values: Sequence[float | None], measure: Measure) -> list[Cell]:
     known = [value for value in values if value is not None]
     best = measure.best(known) if measure.best and known and len(set(known)) > 1 else None
     return [
-        TableCell("–" if value is None else measure.form(value), is_best=best is not None and value == best)
+        Cell("–" if value is None else measure.form(value), is_best=best is not None and value == best)
         for value in values
     ]
 
@@ -138,7 +139,7 @@ def _by_text(measured: Sequence[Measured]) -> Table:
     rows = []
     for number, text in enumerate(texts if len(texts) > 1 else ()):
         values = [each.usages[number].bytes_per_token for each in measured]
-        rows.append([TableCell(text.name, figures.size(len(text.data))), *_marked(values, _BYTES_PER_TOKEN)])
+        rows.append([Cell(text.name, figures.size(len(text.data))), *_marked(values, _BYTES_PER_TOKEN)])
     return Table("Bytes per token by text", [Column("text"), *_heads([each.name for each in measured])], rows)
 
 
@@ -148,7 +149,7 @@ def _by_script(measured: Sequence[Measured]) -> Table:
     rows = []
     for script, usage in list(tables[0].items())[:MAX_SCRIPTS]:
         values = [table[script].bytes_per_token for table in tables]
-        rows.append([TableCell(script, f"{usage.num_characters:,} characters"), *_marked(values, _BYTES_PER_TOKEN)])
+        rows.append([Cell(script, f"{usage.num_characters:,} characters"), *_marked(values, _BYTES_PER_TOKEN)])
     note = "A token that spans two scripts counts for each by its share of bytes."
     if len(tables[0]) > MAX_SCRIPTS:
         note = f"The {MAX_SCRIPTS} most frequent of {len(tables[0])} scripts. {note}"
@@ -161,9 +162,9 @@ def _overlaps(measured: Sequence[Measured]) -> Table:
         numbers = (overlap.num_shared, overlap.num_first_only, overlap.num_second_only)
         rows.append(
             [
-                TableCell(f"{measured[overlap.first].name}, {measured[overlap.second].name}"),
-                *(TableCell(f"{number:,}") for number in numbers),
-                TableCell(figures.percent(overlap.share)),
+                Cell(f"{measured[overlap.first].name}, {measured[overlap.second].name}"),
+                *(Cell(f"{number:,}") for number in numbers),
+                Cell(figures.percent(overlap.share)),
             ]
         )
     names = ["tokenizers", "shared", "first only", "second only", "of all"]
