@@ -118,10 +118,10 @@ NOTES = {
         "drawn. A fresh server parses metrics.jsonl within this time."
     ),
     "training": (
-        "Training: a small model trains on the CPU with one thread. Phases with a page open and phases without one "
-        "alternate, and the first of a pair alternates too. Each value compares the CPU time per step in a phase with "
-        "that of its neighbor: another process on the core of the training shows in wall time and not in CPU time, so "
-        "the rows of wall time are noisier. Server and browser run on the same machine."
+        "Training: a small model trains on the CPU, with one thread and with all. Phases with a page open and phases "
+        "without one alternate, and the first of a pair alternates too. Each value compares the time per step in a "
+        "phase with that of its neighbor. Server and browser run on the same machine: with one thread they have the "
+        "other core, and with all threads they take their time from the training."
     ),
 }
 

@@ -83,9 +83,8 @@ def measure_training(browser: Any, options: argparse.Namespace, folder: Path) ->
 
 def _training_rows(phases: list[dict[str, Any]], about: str) -> Iterator[Row]:
     pairs = [sorted(phases[i : i + 2], key=lambda phase: phase["is_open"]) for i in range(0, len(phases), 2)]
-    for name, key in (("wall time of a step", "step"), ("CPU time of a step", "step_cpu")):
+    for name, key, bound in (("wall time of a step", "step", 0.5), ("CPU time of a step", "step_cpu", None)):
         changes = [100 * (with_page[key] / without[key] - 1) for without, with_page in pairs]
-        bound = 0.5 if key == "step_cpu" else None
         yield {"bar": f"{about}: {name}, page open against closed", "unit": "%", "values": changes, "bound": bound}
     steps = [1e3 * without["step"] for without, _ in pairs]
     yield {"bar": f"{about}: a step without a page", "unit": "ms", "values": steps, "bound": None}
