@@ -82,6 +82,7 @@ def bench_encode(
         The exit code: 0, or 1 if gristmill itself failed or gave other ids than tiktoken.
 
     Raises:
+        CorpusError: The corpus has no text to train the vocabulary on.
         OptionError: The vocabulary is not available, the corpus is too small for it, or a system is not known.
         KeyboardInterrupt: Ctrl-C ended the rounds; what was measured has been written.
     """

@@ -121,7 +121,7 @@ class Ablation:
                 skipped += 1
                 if skipped == len(cases):
                     raise
-                _report(f"skipped: {reason}")
+                _report(f"skipped {corpus.name}: {reason}")
                 continue
             publish_ablation(ablation, self.output, case=case)
             is_right = is_right and ablation.is_core_right
