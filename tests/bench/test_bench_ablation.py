@@ -65,10 +65,10 @@ def test_every_row_has_a_time_or_a_reason(ablation):
     assert ablation.is_core_right
 
 
-def test_the_gpu_row_is_skipped_until_its_module_exists(ablation, corpus, monkeypatch):
+def test_the_gpu_row_is_skipped_with_the_reason(ablation):
     assert ablation.results[-1].reason == "skipped: this version of gristmill trains tokenizers on the CPU only"
-    monkeypatch.setattr(rows.importlib.util, "find_spec", lambda name: name == "gristmill.gpu" or None)
-    assert rows.reason_to_skip(ablation.results[-1].row, corpus.path) is None
+    assert table_of(ablation).splitlines()[-1].split("|")[-2].strip() == "skipped"
+    assert "(i) GPU: skipped: this version of gristmill trains tokenizers on the CPU only." in notes_of(ablation)
 
 
 def test_a_row_that_reaches_its_time_limit_is_extrapolated_and_marked(ablation):

@@ -161,7 +161,7 @@ def _cells(result: Result, base: Measured | None, num_merges: int) -> list[str]:
 def _outcome(reason: str) -> str:
     """Return the start of a reason, which fits in a column.
 
-    >>> _outcome("skipped: needs a CUDA device"), _outcome("other merges than the native core; no time is shown")
+    >>> _outcome("skipped: trains on the CPU only"), _outcome("other merges than the native core; no time is shown")
     ('skipped', 'other merges')
     """
     return re.split(r"[:;,]| than ", reason)[0]
