@@ -169,6 +169,32 @@ def test_an_interruption_keeps_what_was_measured(corpus, tmp_path, monkeypatch):
     assert "interrupted" in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("cpus", [(1.0, 1.0, 1.0), (1.0, 1.0, 1.9)])
+def test_threads_that_kept_one_cpu_busy_are_repeated_once_and_marked_if_that_did_not_help(corpus, monkeypatch, cpus):
+    real, calls, cpus_of_two_threads = contest.measure, [], iter(cpus)
+
+    def measure(module, job, **options):
+        sample = real(module, job, **options)
+        calls.append(f"{job['letter']}{job['num_workers']}")
+        busy = next(cpus_of_two_threads) if calls[-1] == "h2" else 1.0
+        return dataclasses.replace(sample, cpu_seconds=busy * sample.seconds, foreign_cpu_seconds=0.0)
+
+    monkeypatch.setattr(contest, "measure", measure)
+    monkeypatch.setattr(contest, "CORE_ROUNDS", 1)
+    options = {"vocab_size": VOCAB_SIZE, "letters": "agh", "threads": [1, 2], "time_limit": 5}
+    ablation = run_ablation(corpus, **options, report=lambda _line: None)
+    assert calls == ["h2", "a1", "g2", "h1", "h2", "h2"]  # the first run gives the merges that the others must learn
+    marked = [cells.split("|")[1].strip() for cells in table_of(ablation).splitlines() if "†" in cells]
+    starved = ["(h) native core, 2 threads†"] if cpus[-1] == 1.0 else []
+    assert marked == ["(g) + parallel pretokenization†", *starved]
+    assert any(note.startswith("† CPU time / wall time at most 1.3") for note in notes_of(ablation))
+    measured = ablation.results[-1].measured
+    assert measured is not None and measured.total_seconds > 0
+    assert (measured.cpu_per_wall, len(measured.repeated_seconds)) == (pytest.approx(cpus[-1]), 1)
+    chart = chart_of(ablation, {"CPU": "a CPU", "cores": "2", "versions": "", "date": ""})
+    assert "(g) + parallel pretokenization†" in chart and "†: kept at" in chart
+
+
 def test_a_corpus_with_one_document_skips_parallel_pretokenization(tmp_path):
     path = tmp_path / "one.txt"
     path.write_text("low lower lowest " * 10, encoding="utf-8")

@@ -17,6 +17,7 @@ CORE, GPU = "h", "i"
 LETTERS = (*PROGRAMS, CORE, GPU)
 # The last programs change few words per merge; the others visit every token of every word.
 INCREMENTAL = ("f", "g")
+ONE_PROCESS = ("a", "f")  # the other programs have a process pool
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ def chosen_rows(letters: Sequence[str], *, threads: Sequence[int]) -> list[Row]:
         else:
             program = PROGRAMS[letter]
             module = "gristmill.bench.ablation.python_row"
-            rows.append(Row(letter, program.name, module, max(threads), program.is_exact, letter in INCREMENTAL))
+            num_workers = 1 if letter in ONE_PROCESS else max(threads)
+            rows.append(Row(letter, program.name, module, num_workers, program.is_exact, letter in INCREMENTAL))
     return rows
 
 
