@@ -27,6 +27,7 @@ from gristmill.bench.ablation.page import chart_of, notes_of, publish_ablation, 
 from gristmill.bench.ablation.rows import Row, chosen_rows, parse_letters
 from gristmill.bench.ablation.suites import cases_of
 from gristmill.bench.corpora import resolve
+from gristmill.bench.published import encoding_table, training_table
 from gristmill.reference.ablation import PROGRAMS, train
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -374,6 +375,13 @@ def test_the_documentation_shows_the_table_of_the_committed_result(name):
     table = next(part for part in result.split("\n\n") if part.startswith("| program"))
     assert "(h) native core, 1 thread" in table
     assert table in page
+
+
+@pytest.mark.parametrize(
+    ("page", "table"), [("how-it-works/ablation.md", training_table()), ("bench.md", encoding_table())]
+)
+def test_the_documentation_shows_the_published_figures(page, table):
+    assert table in (ROOT / "docs" / page).read_text(encoding="utf-8")
 
 
 def test_published_figures_are_shown_for_a_similar_corpus_and_the_same_vocabulary(ablation):
