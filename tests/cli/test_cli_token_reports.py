@@ -3,6 +3,7 @@
 import pytest
 
 import gristmill as gm
+from recorded_runs import write_run
 
 
 @pytest.fixture
@@ -75,6 +76,52 @@ def test_names_that_are_not_on_this_machine_are_one_line(gristmill, here, monkey
     code, out, err = gristmill("compare", "tok.json", "gpt2")
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert "gpt2: no such file or folder" in err and "--download to download it" in err
+
+
+@pytest.fixture
+def hub_cache(tmp_path_factory, monkeypatch):
+    """A cache of the Hugging Face Hub with the tokenizer owner/model."""
+    constants = pytest.importorskip("huggingface_hub.constants")
+    cache = tmp_path_factory.mktemp("hub")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    revision = "0123456789abcdef0123456789abcdef01234567"
+    model = cache / "models--owner--model"
+    (model / "refs").mkdir(parents=True)
+    (model / "refs" / "main").write_text(revision)
+    (model / "snapshots" / revision).mkdir(parents=True)
+    tokenizer = gm.Tokenizer([(b"a", b"b")], special_tokens=["<|endoftext|>"])
+    tokenizer.export(model / "snapshots" / revision, format="huggingface", overwrite=True)
+
+
+def test_a_tokenizer_of_the_hub_is_reported_and_compared_by_name(gristmill, here, hub_cache):
+    code, out, err = gristmill("report", "owner/model", "--text", "story.txt")
+    assert (code, err) == (0, "") and "report.html" in out
+    assert "<h1>owner/model</h1>" in (here / "report.html").read_text(encoding="utf-8")
+    code, out, err = gristmill("report", "tok.json", "owner/model", "--text", "story.txt")
+    assert (code, err) == (0, "")
+    assert "<h1>tok.json and owner/model</h1>" in (here / "comparison.html").read_text(encoding="utf-8")
+
+
+def test_a_name_of_the_hub_that_is_not_on_this_machine_names_download(gristmill, here, hub_cache, monkeypatch):
+    code, out, err = gristmill("report", "owner/other", "--text", "story.txt")
+    assert (code, out, err.count("\n")) == (1, "", 1) and not (here / "report.html").exists()
+    assert "owner/other: no such file or folder, and the cache of the Hugging Face Hub" in err
+    assert "--download to download it" in err
+    downloaded = classmethod(lambda cls, name, **_: gm.Tokenizer.load("tok.json"))
+    monkeypatch.setattr(gm.Tokenizer, "from_pretrained", downloaded)
+    assert gristmill("report", "owner/other", "--text", "story.txt", "--download")[0] == 0
+
+
+def test_a_missing_path_beside_a_run_is_not_taken_for_a_name_of_the_hub(gristmill, here, hub_cache):
+    write_run(here / "runs" / "a", num_records=5)
+    for paths in (("runs/a", "runs/b"), ("runs/b", "runs/a")):
+        code, out, err = gristmill("report", *paths)
+        assert (code, out) == (1, "") and "runs/b: no such file or folder" in err
+    code, _, err = gristmill("report", "runs/a", "gpt2")
+    assert code == 2 and "runs/a is a run, but gpt2 is a tokenizer" in err
+    for name in ("missing", "runs/missing.json"):
+        code, _, err = gristmill("report", name)
+        assert (code, err) == (1, f"gristmill: error: {name}: no such file or folder\n")
 
 
 def test_a_text_name_twice_is_wrong_usage(gristmill, here):

@@ -50,14 +50,14 @@ def write_tokenizer_report(
     Args:
         tokenizer: A `Tokenizer`, the path of a tokenizer file or folder, a `tiktoken.Encoding`, or a Hugging Face
             tokenizer. A `str` may also be the name of a published tokenizer whose files are on this machine, such as
-            "gpt2" or "cl100k_base".
+            "gpt2", "cl100k_base" or "openai-community/gpt2".
         texts: The text files to measure on: one path, several, or paths by name, such as
             `{"English": "en.txt", "Japanese": "ja.txt"}`. Of each, the first 10 MB are used. Default: 1 MB of the
             built-in sample corpus.
         allowed_special: Special tokens that become their ids where a text contains them, or "all".
         pattern: Pattern of a file whose format does not store it, such as .tiktoken.
         download: Whether a published tokenizer that is not on this machine may be downloaded.
-        name: Title of the page. Default: the name of the file or folder.
+        name: Title of the page. Default: the name of the file or folder, or the published name.
         out: The page to write.
         overwrite: Whether to replace an existing file at `out`.
 
@@ -205,8 +205,11 @@ def _page(document: Document) -> bytes:
 
 
 def _name_of(tokenizer: AnyTokenizer, other: str) -> str:
-    """Return the name of the file or folder of a tokenizer, or `other` if it has none."""
-    return Path(tokenizer).resolve().name if isinstance(tokenizer, str | os.PathLike) else other
+    """Return the name of the file or folder of a tokenizer, its published name, or `other` if it has neither."""
+    if not isinstance(tokenizer, str | os.PathLike):
+        return other
+    path = Path(tokenizer)
+    return path.resolve().name if path.exists() else str(tokenizer)
 
 
 def _named(tokenizers: Sequence[AnyTokenizer] | Mapping[str, AnyTokenizer]) -> list[tuple[str, AnyTokenizer]]:
