@@ -173,6 +173,34 @@ def test_a_comparison_marks_the_best_and_shows_where_splits_differ(files, tmp_pa
     assert "tok.json and larger.json" in text_of(page)
 
 
+def test_a_comparison_has_each_measure_by_text(files):
+    texts = [Text("English", STORIES[0].encode()), Text("one word", b"abcabcabc"), Text("empty", b"")]
+    pair = {"small": TOKENIZER, "large": LARGER}
+    document = comparison_document([measure_texts(name, tok, texts) for name, tok in pair.items()])
+    tables = {table.title: table for table in section(document, "By text").tables}
+    assert list(tables) == ["Bytes per token", "Fertility", "Rényi efficiency", "Unused tokens"]
+    for title, table in tables.items():
+        assert [row[0].value for row in table.rows] == ["English", "one word", "empty"]
+        assert [column.name for column in table.columns] == ["text", "small", "large"], title
+    for number, text in enumerate(texts):
+        for column, tokenizer in enumerate(pair.values(), 1):
+            ids = tokenizer.encode(text.data)
+            ordinary = tokenizer.vocab_size - len(tokenizer.special_tokens)
+            expected = {
+                "Bytes per token": f"{len(text.data) / len(ids):.3f}" if ids else "–",
+                "Fertility": f"{len(ids) / len(text.data.split()):.3f}" if ids else "–",
+                "Unused tokens": f"{ordinary - len(set(ids)):,}",
+            }
+            assert {title: tables[title].rows[number][column].value for title in expected} == expected
+    assert [cell.is_best for cell in tables["Bytes per token"].rows[0][1:]] == [False, True]
+    assert not any(cell.is_best for row in tables["Unused tokens"].rows for cell in row)
+    assert "Sizes of the texts: English" in section(document, "By text").note
+    page = document_page(document)
+    assert page.count('<div class="one">') == 4
+    one = comparison_document([measure_texts(name, tok, texts[:1]) for name, tok in pair.items()])
+    assert '<div class="one">' not in document_page(one)
+
+
 def test_wrong_lists_of_tokenizers(files, tmp_path):
     for wrong in ([files / "tok.json"], [], files / "tok.json", TOKENIZER):
         with pytest.raises(OptionError, match="two or more tokenizers"):

@@ -99,9 +99,9 @@ def write_tokenizer_comparison(
 ) -> Path:
     """Write one page that compares tokenizers on the same texts.
 
-    The page has their figures with the best of each row marked, bytes per token against vocabulary size, token
-    frequencies and lengths, bytes per token by script and by text, shared tokens, and the first places that they split
-    differently.
+    The page has their figures on all texts and on each text with the best of each row marked, bytes per token against
+    vocabulary size, token frequencies and lengths, bytes per token by script, shared tokens, and the first places that
+    they split differently.
 
     Args:
         tokenizers: Two or more tokenizers, as in `write_tokenizer_report`, or tokenizers by title.

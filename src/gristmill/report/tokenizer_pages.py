@@ -70,8 +70,11 @@ class Measured:
     @property
     def partial_share(self) -> float | None:
         """Share of the tokens of all texts that begin or end inside a character."""
-        total = self.total
-        return float(total.counts[self.classes.partial_utf8].sum()) / total.num_tokens if total.num_tokens else None
+        return self.partial_share_of(self.total)
+
+    def partial_share_of(self, usage: Usage) -> float | None:
+        """Share of the tokens of one text that begin or end inside a character."""
+        return float(usage.counts[self.classes.partial_utf8].sum()) / usage.num_tokens if usage.num_tokens else None
 
 
 def measure_texts(
