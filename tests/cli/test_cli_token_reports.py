@@ -1,4 +1,4 @@
-"""gristmill report for tokenizers and shards, compare -o, and train-tokenizer --report."""
+"""gristmill report for tokenizers and shards, compare -o, train-tokenizer --report, and encode --report."""
 
 import pytest
 
@@ -145,3 +145,38 @@ def test_training_writes_its_report_beside_the_tokenizer(gristmill, here):
     code, _, err = gristmill("train-tokenizer", "w.gmw", *options, "-o", "words.json", "--report", "w.html")
     assert (code, err) == (0, "")
     assert "the built-in sample corpus" in (here / "w.html").read_text(encoding="utf-8")
+
+
+def test_encoding_writes_its_report_beside_the_shards(gristmill, here):
+    options = ["-t", "tok.json", "-o", "shards/", "--progress", "none"]
+    code, out, err = gristmill("encode", "story.txt", *options, "--report")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == "  report       shards.html"
+    page = (here / "shards.html").read_text(encoding="utf-8")
+    for words in ("Stages of the encoding", "Memory over time", "throughput", "story.txt"):
+        assert words in page
+    # A page that exists is refused before the work; complete shards have a page without times.
+    code, out, err = gristmill("encode", "story.txt", *options, "--report")
+    assert (code, out) == (1, "") and "shards.html" in err and "--overwrite" in err
+    code, out, err = gristmill("encode", "story.txt", *options, "--report", "again.html")
+    assert (code, err) == (0, "") and "already complete" in out
+    assert "Stages of the encoding" not in (here / "again.html").read_text(encoding="utf-8")
+
+
+def test_encoding_by_tasks_reports_its_machines(gristmill, here):
+    options = ["-t", "tok.json", "-o", "parts", "--progress", "none", "--executor", "processes", "--workers", "2"]
+    code, _, err = gristmill("encode", "story.txt", *options, "--report", "parts.html")
+    assert (code, err) == (0, "")
+    page = (here / "parts.html").read_text(encoding="utf-8")
+    assert ">Machines<" in page and ">assemble<" in page
+
+
+def test_pages_of_an_encoding_that_cannot_be_written_are_refused_before_the_work(gristmill, here):
+    code, _, err = gristmill("encode", "--report", "story.txt", "-t", "tok.json", "-o", "new")
+    assert code == 2 and "ends in .html" in err
+    code, _, err = gristmill("encode", "story.txt", "-t", "tok.json", "-o", "memory://new", "--report")
+    assert code == 2 and "memory://new is a URL" in err
+    arguments = ["task", "plan", "encode", "story.txt", "-t", "tok.json", "-o", "new", "--report", "new.html"]
+    code, _, err = gristmill(*arguments)
+    assert code == 2 and "--report needs a run" in err
+    assert not (here / "new").exists()
