@@ -5,7 +5,7 @@ import { duration, loss, short } from "./numbers.js";
 import { figures, scrolled } from "./tables.js";
 import { visible } from "./tokens.js";
 
-const STATES = { training: "training", finished: "finished", stopped: "stopped", waiting: "no records yet", missing: "not found" };
+const STATES = { training: "training", finished: "finished", stopped: "stopped", waiting: "no records yet", missing: "not found", unreadable: "not readable" };
 const FIRST_SHOWN = 6;
 const QUIET_SECONDS = 60; // without a record, from which on the age of the last one is shown
 
