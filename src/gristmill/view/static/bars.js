@@ -8,16 +8,16 @@ const SVG = "http://www.w3.org/2000/svg";
  * summary: what the chart shows, in words, for screen readers. */
 export function barChart({ bars, labels, title, summary }) {
   const most = Math.max(1, ...bars.map((bar) => bar.value));
-  const readout = element("p", { class: "chart-readout", "aria-hidden": "true" });
+  const readout = element("p.chart-readout", { "aria-hidden": "true" });
   const columns = bars.map((bar) => {
     const column = element("span", { onpointerenter: () => { readout.textContent = bar.title; } });
     column.style.height = bar.value ? `max(2px, ${(100 * bar.value) / most}%)` : "0";
     return column;
   });
-  return element("div", {},
-    title && element("p", { class: "chart-title" }, title),
-    element("div", { class: "bars", role: "img", "aria-label": summary, onpointerleave: () => { readout.textContent = ""; } }, columns),
-    element("div", { class: "bar-labels", "aria-hidden": "true" }, labels.map((label) => element("span", {}, label))),
+  return element("div",
+    title && element("p.chart-title", title),
+    element("div.bars", { role: "img", "aria-label": summary, onpointerleave: () => { readout.textContent = ""; } }, columns),
+    element("div.bar-labels", { "aria-hidden": "true" }, labels.map((label) => element("span", label))),
     readout);
 }
 
@@ -27,8 +27,8 @@ export function logChart({ points, title, summary, describe }) {
   const drawing = document.createElementNS(SVG, "svg");
   drawing.setAttribute("role", "img");
   drawing.setAttribute("aria-label", summary);
-  const readout = element("p", { class: "chart-readout", "aria-hidden": "true" });
-  const box = element("div", { class: "log-chart" }, title && element("p", { class: "chart-title" }, title), drawing, readout);
+  const readout = element("p.chart-readout", { "aria-hidden": "true" });
+  const box = element("div.log-chart", title && element("p.chart-title", title), drawing, readout);
   const [left, right, top, bottom, height] = [52, 10, 8, 24, 240];
   const xs = decades(points.map((point) => point[0]));
   const ys = decades(points.map((point) => point[1]));

@@ -57,11 +57,11 @@ export function themeColor(name) {
 
 /** Return the parts that every figure has: {root, plot, disclosure, body}. */
 export function figure(id, { title, unit, note, isWide, words }, ...children) {
-  const plot = element("div", { class: "plot" }, children);
+  const plot = element("div.plot", children);
   const body = scrolled(`Data of ${words}`);
-  const disclosure = element("details", {}, element("summary", {}, "Data table"), body);
+  const disclosure = element("details", element("summary", "Data table"), body);
   const root = element("figure", { class: isWide ? "chart wide" : "chart", "aria-labelledby": id },
-    element("figcaption", {}, element("h4", { id }, title), unit && element("span", { class: "grey" }, unit)), plot, note, disclosure);
+    element("figcaption", element("h4", { id }, title), unit && element("span.grey", unit)), plot, note, disclosure);
   return { root, plot, disclosure, body };
 }
 
@@ -72,10 +72,10 @@ export class Chart {
     Object.assign(this, { definition, view, isVisible: false, isOutdated: true, scale: null, states: new Map(), values: [] });
     this.lines = element("canvas", { role: "img", "aria-label": title });
     this.over = element("canvas", { "aria-hidden": "true" });
-    this.slider = element("div", { class: "cursor", role: "slider", tabindex: "0", "aria-label": `Cursor in ${title}`,
+    this.slider = element("div.cursor", { role: "slider", tabindex: "0", "aria-label": `Cursor in ${title}`,
       "aria-valuemin": "0", "aria-valuemax": "1", "aria-valuenow": "0", "aria-valuetext": "No position. The arrow keys move the cursor." });
-    this.legend = element("ul", { class: "legend" });
-    const below = element("div", {}, this.legend, note && hint(note));
+    this.legend = element("ul.legend");
+    const below = element("div", this.legend, note && hint(note));
     Object.assign(this, figure(`chart-${id.replace(/\W/g, "-")}`, { title, unit, note: below, isWide, words: title }, this.lines, this.over, this.slider));
     this.root.dataset.chart = id;
     this.disclosure.addEventListener("toggle", () => this.fillTable());
@@ -366,16 +366,16 @@ export class Chart {
   fillLegend(series) {
     const isOne = this.view.runs.length === 1;
     const items = new Map();
-    this.values = new Map(series.map(({ key }) => [key, element("span", { class: "value" })]));
+    this.values = new Map(series.map(({ key }) => [key, element("span.value")]));
     for (const { run, line, key } of series) {
       const swatch = element("span", { class: line.diamonds ? "swatch diamond" : "swatch", "aria-hidden": "true" });
       swatch.style.color = this.view.color(run, line);
       const item = isOne ? key : run.number;
-      if (!items.has(item)) items.set(item, element("li", {}, swatch, isOne ? null : element("bdi", { class: "name" }, run.name)));
+      if (!items.has(item)) items.set(item, element("li", swatch, isOne ? null : element("bdi.name", run.name)));
       const words = this.definition.lines.length > 1 ? line.words : isOne ? "last" : "";
       items.get(item).append(element("span", { class: isOne ? null : "grey" }, ` ${words} `), this.values.get(key));
     }
-    this.position = element("li", { class: "grey" });
+    this.position = element("li.grey");
     this.legend.replaceChildren(...items.values(), this.position);
     if (items.size > 8) this.legend.setAttribute("tabindex", "0");
     this.fillValues(series);

@@ -16,7 +16,7 @@ export class HeatMap {
     Object.assign(this, { run, view, drawn: [] });
     this.canvas = element("canvas", { role: "img" });
     this.hint = hint();
-    const title = view.runs.length > 1 ? element("span", {}, "KL per dimension of ", element("bdi", {}, run.name)) : "KL per dimension";
+    const title = view.runs.length > 1 ? element("span", "KL per dimension of ", element("bdi", run.name)) : "KL per dimension";
     Object.assign(this, figure(`heat-map-${run.number}`, { title, unit: "nats", note: this.hint, words: `KL per dimension of ${run.name}` }, this.canvas));
     this.root.dataset.chart = "kl_per_dimension";
     this.disclosure.addEventListener("toggle", () => this.fillTable());

@@ -1,22 +1,24 @@
 // Shared by all pages: the navigation, requests to the server, messages, and building of elements.
 
-/** Return an element: element("a", { href: "x", class: "y", onclick: f }, "text", child). Attributes that are null or
- * false are left out. Text is never parsed as HTML. */
-export function element(tag, attributes = {}, ...children) {
+/** Return an element: element("a.class", { href: "x", onclick: f }, "text", child). The attributes are optional; those
+ * that are null or false are left out. Text is never parsed as HTML. */
+export function element(kind, ...content) {
+  const [tag, ...classes] = kind.split(".");
   const made = document.createElement(tag);
+  if (classes.length) made.className = classes.join(" ");
   if (tag === "button") made.type = "button";
-  for (const [name, value] of Object.entries(attributes)) {
+  for (const [name, value] of Object.entries(content[0]?.constructor === Object ? content.shift() : {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
     else made.setAttribute(name, value === true ? "" : value);
   }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  made.append(...content.flat().filter((child) => child !== null && child !== undefined && child !== false));
   return made;
 }
 
 /** Return a paragraph in grey. */
 export function hint(...text) {
-  return element("p", { class: "hint" }, text);
+  return element("p.hint", text);
 }
 
 /** Return "1 token" or "2,000 tokens". */
@@ -31,7 +33,7 @@ export function fillSelect(select, pairs, chosen = null) {
 
 /** Fill a field set with buttons of which one is chosen. pairs: [value, text]. */
 export function fillChoice(fieldset, pairs, chosen, onchange) {
-  const buttons = pairs.map(([value, text]) => element("label", {},
+  const buttons = pairs.map(([value, text]) => element("label",
     element("input", { type: "radio", name: fieldset.id, value, checked: value === chosen, onchange: () => onchange(value) }), text));
   fieldset.replaceChildren(fieldset.querySelector("legend"), ...buttons);
 }
@@ -106,8 +108,8 @@ export async function start(room) {
   }
   const links = artefacts.rooms.map(({ name, title }) =>
     element("a", { href: name, "aria-current": name === room ? "page" : null }, title));
-  const theme = element("button", { class: "theme", onclick: switchTheme }, themeWords());
-  header.replaceChildren(element("span", { class: "brand" }, "Gristmill"), element("nav", { "aria-label": "Pages" }, links), theme);
+  const theme = element("button.theme", { onclick: switchTheme }, themeWords());
+  header.replaceChildren(element("span.brand", "Gristmill"), element("nav", { "aria-label": "Pages" }, links), theme);
   return artefacts;
 
   function switchTheme() {

@@ -247,8 +247,8 @@ function say(text) {
 function showConversation({ messages }) {
   const place = element("div");
   const items = messages.map(({ role, content }) => element("li", { class: role },
-    element("span", { class: "who" }, role === "user" ? "You" : "Model"), content));
-  get("view").replaceChildren(...(items.length ? [element("ul", { class: "chat", "aria-label": "Conversation" }, items)] : []), place);
+    element("span.who", role === "user" ? "You" : "Model"), content));
+  get("view").replaceChildren(...(items.length ? [element("ul.chat", { "aria-label": "Conversation" }, items)] : []), place);
   return place;
 }
 

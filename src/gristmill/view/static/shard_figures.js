@@ -38,7 +38,7 @@ export function makeStatistics(room) {
       await sections[id](() => mine === edition);
     } catch (error) {
       if (mine !== edition) return;
-      for (const place of id === "lengths" ? [id] : ["zipf", "frequencies"]) content(place).replaceChildren(element("p", {}, error.message));
+      for (const place of id === "lengths" ? [id] : ["zipf", "frequencies"]) content(place).replaceChildren(element("p", error.message));
     }
   }
 
@@ -60,7 +60,7 @@ export function makeStatistics(room) {
         bars, labels: labels.map((i) => short(edges[i])), title: `Documents by number of tokens${reply.is_log ? ", on a logarithmic axis" : ""}`,
         summary: `Histogram of document lengths: ${grouped(percentiles.min)} to ${grouped(percentiles.max)} tokens, median ${grouped(percentiles.median)}.`,
       }),
-      element("dl", { class: "percentiles" }, figures([...Object.entries(percentiles), ["mean", Math.round(10 * mean) / 10]].map(([name, value]) => [name, grouped(value)]))),
+      element("dl.percentiles", figures([...Object.entries(percentiles), ["mean", Math.round(10 * mean) / 10]].map(([name, value]) => [name, grouped(value)]))),
       hint(`${mark}${sample}`),
       dataTable("Documents by length", ["Tokens", "#Documents", "#Share"], counts.map((value, i) => [range(i), value, percent(value / reply.counted, true)])));
   }
@@ -97,13 +97,13 @@ export function makeStatistics(room) {
       return;
     }
     const most = Math.max(...reply.rows.map((row) => row.count), 1);
-    const rows = reply.rows.map((row) => [row.id, row.text === null ? "" : element("span", { class: "chip", title: row.bytes }, withSigns(row.text)), row.count, percent(row.count / reply.counted, true), meter(row.count / most)]);
+    const rows = reply.rows.map((row) => [row.id, row.text === null ? "" : element("span.chip", { title: row.bytes }, withSigns(row.text)), row.count, percent(row.count / reply.counted, true), meter(row.count / most)]);
     const drawn = table("Table of token frequencies", ["#Id", "Token", "#Count", "#Share", "Bar"], rows.map((row) => [String(row[0]), ...row.slice(1)]));
     for (const line of drawn.querySelectorAll("tr")) line.lastChild.classList.add("bar");
-    drawn.querySelector("th:last-child").replaceChildren(element("span", { class: "quiet" }, "Bar"));
+    drawn.querySelector("th:last-child").replaceChildren(element("span.quiet", "Bar"));
     const show = (from) => {
       begin = from;
-      fillFrequencies().then(() => content("frequencies").querySelector("button")?.focus(), (error) => content("frequencies").replaceChildren(element("p", {}, error.message)));
+      fillFrequencies().then(() => content("frequencies").querySelector("button")?.focus(), (error) => content("frequencies").replaceChildren(element("p", error.message)));
     };
     content("frequencies").replaceChildren(
       scrolled("Table of token frequencies", drawn),
@@ -112,7 +112,7 @@ export function makeStatistics(room) {
 
   by("order").addEventListener("change", () => {
     begin = 0;
-    fillFrequencies().catch((error) => content("frequencies").replaceChildren(element("p", {}, error.message)));
+    fillFrequencies().catch((error) => content("frequencies").replaceChildren(element("p", error.message)));
   });
   return { reset };
 }

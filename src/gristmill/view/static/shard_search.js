@@ -52,9 +52,9 @@ export function makeSearch(room, open) {
       button.setAttribute("aria-current", "true");
       open(found.number, found.token, found);
     } },
-    element("span", { class: "grey" }, `${room.unit() === "part" ? "Part" : "Document"} ${grouped(found.number)}, token ${grouped(found.token)}`),
-    found.before, element("mark", {}, found.match), found.after);
-    return element("li", {}, button);
+    element("span.grey", `${room.unit() === "part" ? "Part" : "Document"} ${grouped(found.number)}, token ${grouped(found.token)}`),
+    found.before, element("mark", found.match), found.after);
+    return element("li", button);
   }
 
   function clear() {

@@ -95,7 +95,7 @@ function fail(reply) {
   const rows = (reply.written || []).map((split) => [split.name, split.documents, split.tokens, split.source_bytes, split.shards]);
   by("written").hidden = !rows.length;
   by("written").replaceChildren(
-    element("h2", {}, "Written so far"),
+    element("h2", "Written so far"),
     hint("Up to the last checkpoint. This page updates itself and shows the documents when the run has finished."),
     scrolled("Written so far", table("Written so far", ["Split", "#Documents", "#Tokens", "#Bytes of text", "#Finished shards"], rows)));
 }
@@ -162,27 +162,27 @@ function drawFacts() {
   const splits = facts.splits.map((split) => [split.name, split.documents ?? "–", split.tokens, split.source_bytes ?? "–", split.source_bytes && split.tokens ? (split.source_bytes / split.tokens).toFixed(3) : "–", split.shards, bytes(split.bytes)]);
   const options = Object.entries(facts.options);
   by("facts").replaceChildren(
-    element("dl", { class: "names" }, names.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])),
-    element("h3", {}, "Splits"),
+    element("dl.names", names.flatMap(([name, value]) => [element("dt", name), element("dd", value)])),
+    element("h3", "Splits"),
     scrolled("Splits", table("Splits", ["Split", "#Documents", "#Tokens", "#Bytes of text", "#Bytes per token", "#Shards", "#Size"], splits)),
     facts.inputs ? list("Sources", "inputs", {}, ["File", "Format", "#Size", "Skipped because"], (row) => [row.path, row.format + (row.compression && `, ${row.compression}`), bytes(row.bytes), row.skipped ?? ""]) : "",
     ...facts.splits.map((split) => list(`Shards of ${split.name}`, "files", { split: split.name }, ["File", "#Tokens", "#Documents", "#Size", "Checksum (xxh64)"], (row) => [row.file, row.tokens, row.documents ?? "–", bytes(row.bytes), row.checksum ?? "–"])),
-    options.length ? element("details", { class: "data" }, element("summary", {}, "Options"), scrolled("Options", table("Options", ["Option", "Value"], options))) : "",
-    facts.command ? element("div", {}, element("h3", {}, "Command that makes the same shards"), element("pre", {}, facts.command)) : "");
+    options.length ? element("details.data", element("summary", "Options"), scrolled("Options", table("Options", ["Option", "Value"], options))) : "",
+    facts.command ? element("div", element("h3", "Command that makes the same shards"), element("pre", facts.command)) : "");
 }
 
 /** Return a list of the server that is unfolded on demand, 50 rows at a time. */
 function list(title, name, parameters, heads, cells) {
-  const place = element("div", {});
+  const place = element("div");
   const show = async (begin) => {
     try {
       const { rows, total } = await request(query(name, { ...parameters, begin }));
       place.replaceChildren(scrolled(title, table(title, heads, rows.map(cells))), pager({ begin, number: rows.length, total, step: 50, show }));
     } catch (error) {
-      place.replaceChildren(element("p", {}, error.message));
+      place.replaceChildren(element("p", error.message));
     }
   };
-  return element("details", { class: "data", ontoggle: (event) => event.target.open && !place.firstChild && show(0) }, element("summary", {}, title), place);
+  return element("details.data", { ontoggle: (event) => event.target.open && !place.firstChild && show(0) }, element("summary", title), place);
 }
 
 by("folder").addEventListener("change", () => {

@@ -27,18 +27,18 @@ export class Panel {
       shown: (token) => this.show(token), opened: (token) => token && hooks.open(number, token.id),
     });
     this.list.whitespace = hooks.whitespace();
-    this.badge = element("span", { class: "badge", hidden: true }, "fewest tokens");
-    this.figures = element("dl", { class: "figures" });
+    this.badge = element("span.badge", { hidden: true }, "fewest tokens");
+    this.figures = element("dl.figures");
     this.note = hint();
-    this.empty = element("p", { class: "grey" }, "No tokens: the text is empty.");
-    this.readout = element("p", { class: "readout" });
-    this.where = element("span", { class: "hint" });
+    this.empty = element("p.grey", "No tokens: the text is empty.");
+    this.readout = element("p.readout");
+    this.where = element("span.hint");
     const pager = (words, step) => element("button", { onclick: () => this.turn(step) }, words);
     this.earlier = pager("Earlier tokens", -1);
     this.later = pager("Later tokens", 1);
-    this.pager = element("div", { class: "row pager", hidden: true }, this.earlier, this.where, this.later);
-    this.node = element("section", { class: "tokenizer", "aria-label": this.name },
-      element("h2", {}, this.name, " ", this.badge), this.figures, this.note, this.pager, this.list.node, this.empty, this.readout);
+    this.pager = element("div.row.pager", { hidden: true }, this.earlier, this.where, this.later);
+    this.node = element("section.tokenizer", { "aria-label": this.name },
+      element("h2", this.name, " ", this.badge), this.figures, this.note, this.pager, this.list.node, this.empty, this.readout);
     this.show(null);
   }
 
@@ -51,7 +51,7 @@ export class Panel {
       ["Split characters", grouped(encoded.num_split)],
     ];
     if (!this.figures.children.length) {
-      this.figures.append(...values.map(([name]) => element("div", {}, element("dt", {}, name), element("dd", {}))));
+      this.figures.append(...values.map(([name]) => element("div", element("dt", name), element("dd"))));
     }
     values.forEach(([, value], i) => setText(this.figures.children[i].lastChild, value));
     this.list.update(encoded, bytes);
@@ -75,15 +75,15 @@ export class Panel {
   show(token) {
     this.token = token;
     if (!token) {
-      this.readout.replaceChildren(element("span", { class: "grey" }, "Point at a token to see its id, bytes and merge."));
+      this.readout.replaceChildren(element("span.grey", "Point at a token to see its id, bytes and merge."));
       return;
     }
     const chip = element("span", { class: token.special ? "chip special" : "chip", dir: "ltr" });
     drawToken(chip, token.bytes, { limit: 48 });
-    const merge = element("span", {});
-    const cut = token.cut.length ? element("span", { class: "cut" }, ` It holds a part of ${token.cut.join(" and ")}, which several tokens share.`) : "";
-    this.readout.replaceChildren(chip, ` token ${grouped(token.number)} of ${grouped(token.total)}, id `, element("b", {}, `${token.id}`),
-      `, ${counted(token.bytes.length, "byte")}: `, element("code", {}, hexOf(token.bytes, 16)), ". ", merge, cut);
+    const merge = element("span");
+    const cut = token.cut.length ? element("span.cut", ` It holds a part of ${token.cut.join(" and ")}, which several tokens share.`) : "";
+    this.readout.replaceChildren(chip, ` token ${grouped(token.number)} of ${grouped(token.total)}, id `, element("b", `${token.id}`),
+      `, ${counted(token.bytes.length, "byte")}: `, element("code", hexOf(token.bytes, 16)), ". ", merge, cut);
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.explain(token, merge), this.known.has(token.id) ? 0 : PAUSE_MILLISECONDS);
   }

@@ -131,10 +131,10 @@ function drawComparison(encoded, fewest, differ) {
     const more = fewest && each.num_tokens > fewest ? `+${Math.round(100 * (each.num_tokens / fewest - 1))} %` : "";
     return element("tr", { class: best ? "best" : null },
       element("th", { scope: "row" }, names[each.tokenizer]),
-      element("td", { class: "number" }, grouped(each.num_tokens), best ? element("span", { class: "mark" }, " fewest") : more && element("span", { class: "grey" }, ` ${more}`)),
-      element("td", { class: "bar" }, meter(each.num_tokens / most)),
-      element("td", { class: "number" }, ratio(each.num_bytes, each.num_tokens)),
-      element("td", { class: "number" }, ratio(each.num_characters, each.num_tokens)));
+      element("td.number", grouped(each.num_tokens), best ? element("span.mark", " fewest") : more && element("span.grey", ` ${more}`)),
+      element("td.bar", meter(each.num_tokens / most)),
+      element("td.number", ratio(each.num_bytes, each.num_tokens)),
+      element("td.number", ratio(each.num_characters, each.num_tokens)));
   }));
 }
 
@@ -157,7 +157,7 @@ function buildChoice() {
       buildPanels();
       changed();
     });
-    choice.append(element("label", {}, check, ` ${name}`));
+    choice.append(element("label", check, ` ${name}`));
   });
 }
 

@@ -70,16 +70,16 @@ export function drawToken(node, bytes, { whitespace = true, limit = 400 } = {}) 
   };
   for (const { text, bytes: raw } of partsOf(bytes.length > limit ? bytes.subarray(0, limit) : bytes)) {
     if (raw) {
-      flush(element("i", { class: "b" }, hexOf(Uint8Array.from(raw))));
+      flush(element("i.b", hexOf(Uint8Array.from(raw))));
       continue;
     }
     const characters = Array.from(text);
     characters.forEach((character, i) => {
       if (character in SIGNS) {
-        if (whitespace) flush(element("i", { class: "w" }, SIGNS[character]));
+        if (whitespace) flush(element("i.w", SIGNS[character]));
         else run += BLANKS[character];
       } else if (INVISIBLE.test(character) && !(JOINERS.has(character) && i > 0 && i < characters.length - 1)) {
-        flush(element("i", { class: "e" }, codePoint(character)));
+        flush(element("i.e", codePoint(character)));
       } else run += i === 0 && MARK.test(character) ? `◌${character}` : character;
     });
   }
@@ -105,8 +105,8 @@ export function withSigns(text) {
 
 /** Put a text of the server into a node. Where it is empty, several tokens share a character: show the bytes. */
 export function drawText(node, text, hex) {
-  if (!text) node.append(element("i", { class: "b" }, hex || "·"));
-  text.split("\n").forEach((line, i) => node.append(...(i ? [element("i", { class: "w" }, "↵"), "\n"] : []), visible(line)));
+  if (!text) node.append(element("i.b", hex || "·"));
+  text.split("\n").forEach((line, i) => node.append(...(i ? [element("i.w", "↵"), "\n"] : []), visible(line)));
 }
 
 /** Return text with pictures of its control characters. */
@@ -196,7 +196,7 @@ export class TokenBox {
  * what `describe` returns. */
 export class TokenList extends TokenBox {
   constructor(name, { shown, opened }) {
-    super(element("div", { class: "tokens boxes hues", "aria-label": name, dir: "ltr" }), {
+    super(element("div.tokens.boxes.hues", { "aria-label": name, dir: "ltr" }), {
       shown: (index) => { this._label(index); shown(this.describe(index)); }, opened: (index) => opened(this.describe(index)),
     });
     this.tokens = []; // {key, node, begin, end}: the position is in the bytes of the text

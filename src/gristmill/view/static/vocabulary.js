@@ -76,13 +76,13 @@ export function vocabularySection(names, classes, { text, open }) {
     showError(null);
     table.hidden = !found.rows.length;
     table.tHead.rows[0].lastElementChild.hidden = !counting;
-    table.tBodies[0].replaceChildren(...found.rows.map((row) => element("tr", {},
-      element("td", { class: "number" }, `${row.id}`),
-      element("td", { class: "token" }, tokenButton(row, (id) => open(number, id))),
-      element("td", { class: "hex" }, element("code", {}, hexOf(fromHex(row.hex), 12))),
-      element("td", { class: "number" }, grouped(row.length)),
-      element("td", { class: "number" }, row.special ? "special" : row.rank === null ? "–" : grouped(row.rank)),
-      counting ? element("td", { class: "number" }, grouped(row.count)) : null)));
+    table.tBodies[0].replaceChildren(...found.rows.map((row) => element("tr",
+      element("td.number", `${row.id}`),
+      element("td.token", tokenButton(row, (id) => open(number, id))),
+      element("td.hex", element("code", hexOf(fromHex(row.hex), 12))),
+      element("td.number", grouped(row.length)),
+      element("td.number", row.special ? "special" : row.rank === null ? "–" : grouped(row.rank)),
+      counting ? element("td.number", grouped(row.count)) : null)));
     where.textContent = found.total
       ? `${grouped(found.first + 1)}–${grouped(found.first + found.rows.length)} of ${grouped(found.total)} tokens`
       : "No token matches.";
