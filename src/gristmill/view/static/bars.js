@@ -1,6 +1,6 @@
 // Charts without a library: bars, and a line on logarithmic axes.
 import { short } from "./numbers.js";
-import { element } from "./page.js";
+import { element, on } from "./page.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -54,13 +54,13 @@ export function logChart({ points, title, summary, describe }) {
     parts.push(svg("polyline", { class: "line", points: points.map((point) => `${x(point[0]).toFixed(1)},${y(point[1]).toFixed(1)}`).join(" ") }));
     drawing.replaceChildren(...parts, dot);
   }
-  drawing.addEventListener("pointermove", (event) => {
+  on(drawing, "pointermove", (event) => {
     const place = event.clientX - drawing.getBoundingClientRect().left;
     const near = points.reduce((best, point) => (Math.abs(x(point[0]) - place) < Math.abs(x(best[0]) - place) ? point : best));
     for (const [name, value] of [["cx", x(near[0])], ["cy", y(near[1])], ["visibility", "visible"]]) dot.setAttribute(name, value);
     readout.textContent = describe(near);
   });
-  drawing.addEventListener("pointerleave", () => {
+  on(drawing, "pointerleave", () => {
     dot.setAttribute("visibility", "hidden");
     readout.textContent = "";
   });

@@ -1,7 +1,7 @@
 // A line chart on two canvases. The lower one keeps what will not change: axes and complete buckets; new records extend
 // its lines. The upper one has the last, incomplete bucket, the cursor and the selection.
 
-import { element, hint } from "./page.js";
+import { element, hint, on, setText } from "./page.js";
 import { AXES } from "./run_charts.js";
 import { bisect } from "./series.js";
 import { scrolled, table as tableOf } from "./tables.js";
@@ -66,7 +66,7 @@ export function figure(id, { title, unit, note, isWide, words }, ...children) {
 }
 
 export class Chart {
-  /** view: {runs, axis, range, yScale, smoothing, cursor, color(run, line), zoom(x0, x1), zoomBy(direction, x), moveCursor(x)}. */
+  /** view: {runs, visible, axis, range, yScale, smoothing, cursor, color(run, line), zoom(x0, x1), zoomBy(direction, x), moveCursor(x)}. */
   constructor(definition, view) {
     const { id, title, unit, note, wide: isWide } = definition;
     Object.assign(this, { definition, view, isVisible: false, isOutdated: true, scale: null, states: new Map(), values: [] });
@@ -78,7 +78,7 @@ export class Chart {
     const below = element("div", this.legend, note && hint(note));
     Object.assign(this, figure(`chart-${id.replace(/\W/g, "-")}`, { title, unit, note: below, isWide, words: title }, this.lines, this.over, this.slider));
     this.root.dataset.chart = id;
-    this.disclosure.addEventListener("toggle", () => this.fillTable());
+    on(this.disclosure, "toggle", () => this.fillTable());
     this.listen();
     this.observers = [
       new ResizeObserver(() => this.refresh()),
@@ -98,7 +98,7 @@ export class Chart {
   /** Return the lines of the visible runs: {run, line, table, column, place(i), low, high, words}; low and high are what is drawn. */
   series() {
     const { view, definition } = this;
-    const visible = view.runs.filter((run) => run.visible);
+    const { visible } = view;
     this.drawsRange = visible.length <= PALE_RUNS;
     return visible.flatMap((run) => definition.lines.map((line, number) => {
       const table = run.table(line.table);
@@ -384,8 +384,8 @@ export class Chart {
   fillValues(series) {
     const { cursor, axis } = this.view;
     if (!this.position) return;
-    for (const each of series) if (this.values.has(each.key)) write(this.values.get(each.key), this.textAt(each, cursor));
-    write(this.position, cursor === null ? "" : `at ${AXES[axis].named(cursor)}`);
+    for (const each of series) if (this.values.has(each.key)) setText(this.values.get(each.key), this.textAt(each, cursor));
+    setText(this.position, cursor === null ? "" : `at ${AXES[axis].named(cursor)}`);
     if (cursor === null || document.activeElement !== this.slider) return;
     this.slider.setAttribute("aria-valuenow", String(round(cursor)));
     this.slider.setAttribute("aria-valuetext", `${AXES[axis].named(cursor)}: ${series.map((each) => `${each.words} ${this.textAt(each, cursor)}`).join("; ")}`);
@@ -451,14 +451,14 @@ export class Chart {
       dblclick: () => view.zoom(),
       keydown: (event) => this.onKey(event),
     };
-    Object.entries(listeners).forEach(([name, listener]) => slider.addEventListener(name, listener));
+    Object.entries(listeners).forEach(([name, listener]) => on(slider, name, listener));
   }
 
   onKey(event) {
     if (!this.scale || event.ctrlKey || event.metaKey || event.altKey) return;
     const { view, scale: { x0, x1 } } = this;
     const pixel = (x1 - x0) / (this.width - LEFT - RIGHT);
-    const last = min(x1, max(x0, ...view.runs.filter((run) => run.visible).map((run) => run.end(view.axis))));
+    const last = min(x1, max(x0, ...view.visible.map((run) => run.end(view.axis))));
     const now = view.cursor === null ? last : view.cursor;
     const by = pixel * (event.shiftKey ? 50 : 5);
     const places = { ArrowLeft: now - by, ArrowDown: now - by, ArrowRight: now + by, ArrowUp: now + by, PageDown: now - 100 * pixel, PageUp: now + 100 * pixel, Home: x0, End: last };
@@ -469,11 +469,6 @@ export class Chart {
     else return;
     event.preventDefault();
   }
-}
-
-/** Set a text if it is another one: an equal one would cost a layout too. */
-function write(place, text) {
-  if (place.textContent !== text) place.textContent = text;
 }
 
 function stroke(context, x0, y0, x1, y1) {

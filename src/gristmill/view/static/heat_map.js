@@ -1,6 +1,6 @@
 // The KL per latent dimension over the steps, as cells: one row per dimension, the one with the most KL on top.
 
-import { element, hint } from "./page.js";
+import { element, hint, ofTheme, on } from "./page.js";
 import { BOTTOM, LEFT, RIGHT, figure, fitted, themeColor } from "./chart.js";
 import { plain } from "./numbers.js";
 import { AXES } from "./run_charts.js";
@@ -19,7 +19,7 @@ export class HeatMap {
     const title = view.runs.length > 1 ? element("span", "KL per dimension of ", element("bdi", run.name)) : "KL per dimension";
     Object.assign(this, figure(`heat-map-${run.number}`, { title, unit: "nats", note: this.hint, words: `KL per dimension of ${run.name}` }, this.canvas));
     this.root.dataset.chart = "kl_per_dimension";
-    this.disclosure.addEventListener("toggle", () => this.fillTable());
+    on(this.disclosure, "toggle", () => this.fillTable());
     this.sizes = new ResizeObserver(() => this.refresh());
     this.sizes.observe(this.plot);
   }
@@ -81,7 +81,7 @@ export class HeatMap {
 }
 
 function ramp(share) {
-  const colors = (RAMPS[document.documentElement.dataset.theme] || RAMPS.light).map((color) => [0, 2, 4].map((i) => parseInt(color.slice(i, i + 2), 16)));
+  const colors = ofTheme(RAMPS).map((color) => [0, 2, 4].map((i) => parseInt(color.slice(i, i + 2), 16)));
   const place = Math.min(0.9999, share) * (colors.length - 1);
   const [from, to] = colors.slice(Math.floor(place));
   return `rgb(${from.map((value, i) => Math.round(value + (place % 1) * (to[i] - value))).join(",")})`;

@@ -58,16 +58,28 @@ export async function request(path, body, options) {
   return (await respond(path, body, options)).json().catch(lost);
 }
 
+/** Return the JSON of a path without which the page is empty: an error is shown, and ends the script. */
+export async function needed(path) {
+  return request(path).catch((error) => {
+    showError(error);
+    throw error;
+  });
+}
+
 /** Show an error at the top of the page, or remove it ("" or null). Screen readers read it at once. */
 export function showError(error) {
   if (error && error.name === "AbortError") return;
-  const place = document.getElementById("message");
-  place.textContent = error ? error.message || String(error) : "";
+  byId("message").textContent = error ? error.message || String(error) : "";
+}
+
+/** Set the text of a node if it differs, because each change costs a new layout of the page. */
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
 }
 
 /** Let screen readers read a short text when they are idle. */
 export function announce(text) {
-  document.getElementById("status").textContent = text;
+  byId("status").textContent = text;
 }
 
 const GROUPED = new Intl.NumberFormat("en-US");
@@ -75,6 +87,13 @@ const GROUPED = new Intl.NumberFormat("en-US");
 export function grouped(number) {
   return GROUPED.format(number);
 }
+
+/** Listen to events of an element, given by its id, or of another target. */
+export function on(target, type, action, options) {
+  (typeof target === "string" ? byId(target) : target).addEventListener(type, action, options);
+}
+
+on(document, "submit", (event) => event.preventDefault()); // no form leaves its page
 
 /** Call `action` once, `milliseconds` after the last of several calls. */
 export function debounced(action, milliseconds) {
@@ -91,21 +110,21 @@ const SERIES = {
   light: ["#1d4ed8", "#b4400b", "#0f766e", "#7e22ce", "#8a5a00", "#be185d", "#3f6212", "#475569"],
   dark: ["#8ab4ff", "#f59e6c", "#5ed0c4", "#cfa3ff", "#e3b341", "#ff8fc1", "#a8d46f", "#a8b3c4"],
 };
+
+/** Return the choice for the current theme, of {light, dark}. */
+export function ofTheme(choices) {
+  return choices[document.documentElement.dataset.theme] || choices.light;
+}
+
 export function seriesColor(number) {
-  const colors = SERIES[document.documentElement.dataset.theme] || SERIES.light;
+  const colors = ofTheme(SERIES);
   return colors[number % colors.length];
 }
 
 /** Build the header; returns what the server shows: {version, rooms, tokenizers, shards, runs}. */
 export async function start(room) {
   const header = document.querySelector("header.top");
-  let artefacts;
-  try {
-    artefacts = await request("api/artefacts");
-  } catch (error) {
-    showError(error);
-    throw error;
-  }
+  const artefacts = await needed("api/artefacts");
   const links = artefacts.rooms.map(({ name, title }) =>
     element("a", { href: name, "aria-current": name === room ? "page" : null }, title));
   const theme = element("button.theme", { onclick: switchTheme }, themeWords());
@@ -113,7 +132,7 @@ export async function start(room) {
   return artefacts;
 
   function switchTheme() {
-    const other = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+    const other = ofTheme({ light: "dark", dark: "light" });
     localStorage.setItem("gristmill-theme", other);
     document.documentElement.dataset.theme = other;
     theme.textContent = themeWords();
@@ -122,7 +141,7 @@ export async function start(room) {
 }
 
 function themeWords() {
-  return document.documentElement.dataset.theme === "dark" ? "Light colors" : "Dark colors";
+  return ofTheme({ light: "Dark colors", dark: "Light colors" });
 }
 
 /** Return the element with an id. */

@@ -1,5 +1,5 @@
 // The playground: the form, the stream of events of a generation, and the conversation of a chat.
-import { announce, byId as get, counted, element, fillChoice, fillSelect, grouped, lost, request, respond, showError, start } from "./page.js";
+import { announce, byId as get, counted, element, fillChoice, fillSelect, grouped, lost, on, request, respond, showError, start } from "./page.js";
 import { TextsView } from "./playground_texts.js";
 import { TokenView } from "./playground_tokens.js";
 
@@ -29,13 +29,13 @@ const asked = new URLSearchParams(location.search);
 fillSelect(get("run"), Object.entries(artefacts.runs));
 if (artefacts.runs[asked.get("run")] !== undefined) get("run").value = asked.get("run");
 get("max_tokens").value = "200";
-get("run").addEventListener("change", () => load({ isNew: true }));
-get("form").addEventListener("submit", (event) => { event.preventDefault(); generate(); });
-get("halt").addEventListener("click", () => stop());
-get("fresh").addEventListener("click", () => { stop(); chat = []; get("view").replaceChildren(); say("A new chat."); get("prompt").focus(); });
-get("seed").addEventListener("input", () => { get("keep").checked = get("seed").value !== ""; });
-get("temperature").addEventListener("input", () => { temperatures[mode] = get("temperature").value; });
-document.addEventListener("keydown", (event) => {
+on("run", "change", () => load({ isNew: true }));
+on("form", "submit", generate);
+on("halt", "click", () => stop());
+on("fresh", "click", () => { stop(); chat = []; get("view").replaceChildren(); say("A new chat."); get("prompt").focus(); });
+on("seed", "input", () => { get("keep").checked = get("seed").value !== ""; });
+on("temperature", "input", () => { temperatures[mode] = get("temperature").value; });
+on(document, "keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); generate(); }
   if (event.key === "Escape" && running) { event.preventDefault(); stop(); }
 });

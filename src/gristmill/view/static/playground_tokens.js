@@ -1,6 +1,7 @@
 // The generated text as tokens: shaded by probability, with a readout of the token under the pointer or the focus.
 import { percent } from "./numbers.js";
 import { announce, element, grouped, hint } from "./page.js";
+import { terms } from "./tables.js";
 import { TokenBox, drawText, visible, withSigns } from "./tokens.js";
 
 /** Lower ends of the model probability of each shade. */
@@ -97,10 +98,10 @@ export class TokenView {
     if (!found) rows.push(this.#row(record.rank, own, true));
     this.readout.replaceChildren(
       element("h3.mono", element("bdi", found ? label(found[1], found[2]) : label(own[1], own[2]))),
-      element("dl", ...[
+      element("dl", terms([
         ["Position", grouped(index + 1)], ["Id", grouped(record.id)], ["Bytes", record.bytes],
         ["Rank", grouped(record.rank)], ["Model probability", percent(record.q)], ["Drawn with", percent(record.p)],
-      ].map(([name, value]) => [element("dt", name), element("dd", value)])),
+      ])),
       element("table", element("caption", `The ${record.others.length} likeliest tokens`),
         element("thead", element("tr", element("th", { scope: "col", class: "rank" }, "Rank"), element("th", { scope: "col" }, "Token"),
           element("th", { scope: "col", class: "number share" }, "Model"), element("th", { scope: "col", class: "number share" }, "Drawn"))),

@@ -1,6 +1,6 @@
 // The texts of the page of runs: the line of each run, alarms, samples, messages, figures and configuration.
 
-import { announce, byId, element, grouped, hint } from "./page.js";
+import { announce, byId, element, grouped, hint, on, setText } from "./page.js";
 import { duration, loss, short } from "./numbers.js";
 import { figures, scrolled } from "./tables.js";
 import { visible } from "./tokens.js";
@@ -55,7 +55,7 @@ export class Card {
     const damaged = status.num_damaged ? ` ${grouped(status.num_damaged)} damaged ${status.num_damaged === 1 ? "line of metrics.jsonl is" : "lines of metrics.jsonl are"} not shown.` : "";
     const problem = (status.problem + damaged).trim();
     this.problem.hidden = !problem;
-    if (this.problem.textContent !== problem) this.problem.textContent = problem;
+    setText(this.problem, problem);
   }
 }
 
@@ -72,12 +72,12 @@ class Entries {
     this.make = make;
     this.number = FIRST_SHOWN;
     this.shown = "";
-    if (this.button) this.button.addEventListener("click", () => { this.number += 20; this.shown = ""; this.view && this.update(this.view); });
+    if (this.button) on(this.button, "click", () => { this.number += 20; this.shown = ""; this.view && this.update(this.view); });
   }
 
   update(view) {
     this.view = view;
-    const all = view.runs.filter((run) => run.visible).flatMap((run) => this.make.of(run).map((entry, number) => ({ run, entry, number })));
+    const all = view.visible.flatMap((run) => this.make.of(run).map((entry, number) => ({ run, entry, number })));
     all.sort((a, b) => this.make.step(b.entry) - this.make.step(a.entry) || b.number - a.number);
     this.section.hidden = !all.length;
     const chosen = this.button ? all.slice(0, this.number) : all;

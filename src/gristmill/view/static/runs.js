@@ -1,6 +1,6 @@
 // The page of runs: one stream of events feeds the curves, the texts and the status of all runs.
 
-import { announce, byId as $, debounced, element, request, seriesColor, showError, start } from "./page.js";
+import { announce, byId as $, debounced, element, on, request, seriesColor, showError, start } from "./page.js";
 import { Chart } from "./chart.js";
 import { HeatMap } from "./heat_map.js";
 import { AXES, GROUPS, chartsOf } from "./run_charts.js";
@@ -17,6 +17,7 @@ const HEAT_MAPS = 4;
 const settings = { axis: "step", scale: "auto", smoothing: 2, ...stored() };
 const view = {
   runs: [], axis: settings.axis in AXES ? settings.axis : "step", yScale: settings.scale, smoothing: settings.smoothing / 100,
+  get visible() { return this.runs.filter((run) => run.visible); },
   range: [0, 1], zoomed: null, cursor: null, zoom, moveCursor, zoomBy, show,
   color: (run, line) => seriesColor(view.runs.length > 1 ? run.number : line ? line.hue ?? line.number : 0),
 };
@@ -57,7 +58,7 @@ function connect() {
       retry = setTimeout(connect, RETRY_MILLISECONDS);
     }
   };
-  for (const name of ["snapshot", "append"]) source.addEventListener(name, (event) => receive(name, event));
+  for (const name of ["snapshot", "append"]) on(source, name, (event) => receive(name, event));
 }
 
 function disconnect() {
@@ -116,7 +117,7 @@ function redraw() {
 /** Keep the range, with some room for new records, as long as it holds all runs. */
 function growRange() {
   if (view.zoomed) { view.range = view.zoomed; return; }
-  const ends = view.runs.filter((run) => run.visible).map((run) => run.end(view.axis));
+  const ends = view.visible.map((run) => run.end(view.axis));
   const end = Math.max(0, ...ends.filter(Number.isFinite));
   const [, known] = view.range;
   if (end > known || end < 0.8 * known) {
@@ -127,7 +128,7 @@ function growRange() {
 
 /** Create the charts that have records, in their order, and remove the others. */
 function arrange() {
-  const visible = view.runs.filter((run) => run.visible);
+  const { visible } = view;
   const wanted = chartsOf(visible);
   const place = $("charts");
   const order = [];
@@ -193,7 +194,7 @@ function zoomBy(direction, around = null) {
   const [x0, x1] = view.range;
   const middle = around === null ? (x0 + x1) / 2 : around;
   const factor = direction > 0 ? 0.5 : 2;
-  const whole = Math.max(...view.runs.filter((run) => run.visible).map((run) => run.end(view.axis)), 1);
+  const whole = Math.max(...view.visible.map((run) => run.end(view.axis)), 1);
   const [from, to] = [Math.max(0, middle - (middle - x0) * factor), middle + (x1 - middle) * factor];
   if (to - from >= whole) zoom();
   else if (to - from > whole * 1e-6) zoom(from, to);
@@ -225,7 +226,7 @@ let detailsInSight = false;
 new IntersectionObserver(([entry]) => { detailsInSight = entry.isIntersecting; }).observe($("details-section"));
 const fetchDetails = debounced(async () => {
   fetched = performance.now();
-  const chosen = view.runs.filter((run) => run.visible).slice(0, 20).map((run) => run.number);
+  const chosen = view.visible.slice(0, 20).map((run) => run.number);
   $("details-section").hidden = !chosen.length;
   if (!chosen.length) return;
   try {
@@ -267,20 +268,20 @@ function listen() {
   $("smoothing").value = String(Math.round(view.smoothing * 100));
   const showSmoothing = () => { $("smoothing-value").textContent = view.smoothing ? `${Math.round(view.smoothing * 100)} %` : "off"; };
   showSmoothing();
-  $("axis").addEventListener("change", () => { view.axis = $("axis").value; view.cursor = null; store(); zoom(); });
-  $("scale").addEventListener("change", () => { view.yScale = $("scale").value; store(); redraw(); });
-  $("smoothing").addEventListener("input", () => { view.smoothing = Number($("smoothing").value) / 100; showSmoothing(); store(); redraw(); });
-  $("zoom-in").addEventListener("click", () => zoomBy(1));
-  $("zoom-out").addEventListener("click", () => zoomBy(-1));
-  $("zoom-reset").addEventListener("click", () => zoom());
-  $("show-all").addEventListener("click", () => setAll(true));
-  $("show-none").addEventListener("click", () => setAll(false));
-  $("filter").addEventListener("input", () => {
+  on("axis", "change", () => { view.axis = $("axis").value; view.cursor = null; store(); zoom(); });
+  on("scale", "change", () => { view.yScale = $("scale").value; store(); redraw(); });
+  on("smoothing", "input", () => { view.smoothing = Number($("smoothing").value) / 100; showSmoothing(); store(); redraw(); });
+  on("zoom-in", "click", () => zoomBy(1));
+  on("zoom-out", "click", () => zoomBy(-1));
+  on("zoom-reset", "click", () => zoom());
+  on("show-all", "click", () => setAll(true));
+  on("show-none", "click", () => setAll(false));
+  on("filter", "input", () => {
     const wanted = $("filter").value.toLowerCase();
     cards.forEach((card) => { card.root.hidden = !card.run.name.toLowerCase().includes(wanted); });
   });
-  document.addEventListener("themechange", () => { cards.forEach((card) => card.recolor(view)); redraw(); });
-  document.addEventListener("visibilitychange", () => (document.hidden ? disconnect() : connect()));
+  on(document, "themechange", () => { cards.forEach((card) => card.recolor(view)); redraw(); });
+  on(document, "visibilitychange", () => (document.hidden ? disconnect() : connect()));
 }
 
 /** Show or hide all runs that the filter leaves. */

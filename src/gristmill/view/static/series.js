@@ -118,7 +118,7 @@ export class Run {
   }
 
   replace(content) {
-    this.tables = Object.fromEntries(Object.entries(content.tables).map(([name, table]) => [name, new Table(table)]));
+    this.tables = tablesOf(content);
     this.detail = null;
     this.generation++;
     this.samples = content.samples;
@@ -138,7 +138,7 @@ export class Run {
 
   /** Use finer tables of a range of steps. isOpen: the range ends after the last record, so new ones belong to it. */
   zoomTo(content, isOpen) {
-    this.detail = { isOpen, tables: Object.fromEntries(Object.entries(content.tables).map(([name, table]) => [name, new Table(table)])) };
+    this.detail = { isOpen, tables: tablesOf(content) };
   }
 
   /** Return the finer table of the zoomed range if there is one. */
@@ -148,15 +148,14 @@ export class Run {
 
   /** Return the place of a step on an axis. Only training records have tokens and seconds. */
   placeOf(axis, step) {
-    const train = this.tables.train || EMPTY;
+    const { train = EMPTY } = this.tables;
     if (axis === "step") return step;
-    if (!train.has(axis)) return NaN;
-    return interpolated(train, "step", axis, step);
+    return train.has(axis) ? interpolated(train, "step", axis, step) : NaN;
   }
 
   /** Return the step at a place on an axis. */
   stepAt(axis, x) {
-    const train = this.tables.train || EMPTY;
+    const { train = EMPTY } = this.tables;
     return axis === "step" || !train.has(axis) ? x : interpolated(train, axis, "step", x);
   }
 
@@ -173,6 +172,10 @@ export class Run {
     }
     return last;
   }
+}
+
+function tablesOf({ tables }) {
+  return Object.fromEntries(Object.entries(tables).map(([name, table]) => [name, new Table(table)]));
 }
 
 const EMPTY = new Table(null);

@@ -2,10 +2,9 @@
 // 100 million tokens.
 import { barChart, logChart } from "./bars.js";
 import { percent, short } from "./numbers.js";
-import { byId as by, element, grouped, hint, request } from "./page.js";
+import { byId as by, element, grouped, hint, on, request } from "./page.js";
 import { dataTable, figures, meter, pager, scrolled, table } from "./tables.js";
 import { withSigns } from "./tokens.js";
-
 
 /** Return an object whose `reset()` empties the sections, to be filled for the current split when they are seen. */
 export function makeStatistics(room) {
@@ -38,7 +37,7 @@ export function makeStatistics(room) {
       await sections[id](() => mine === edition);
     } catch (error) {
       if (mine !== edition) return;
-      for (const place of id === "lengths" ? [id] : ["zipf", "frequencies"]) content(place).replaceChildren(element("p", error.message));
+      for (const place of id === "lengths" ? [id] : ["zipf", "frequencies"]) explain(place)(error);
     }
   }
 
@@ -97,25 +96,26 @@ export function makeStatistics(room) {
       return;
     }
     const most = Math.max(...reply.rows.map((row) => row.count), 1);
-    const rows = reply.rows.map((row) => [row.id, row.text === null ? "" : element("span.chip", { title: row.bytes }, withSigns(row.text)), row.count, percent(row.count / reply.counted, true), meter(row.count / most)]);
-    const drawn = table("Table of token frequencies", ["#Id", "Token", "#Count", "#Share", "Bar"], rows.map((row) => [String(row[0]), ...row.slice(1)]));
+    const rows = reply.rows.map((row) => [String(row.id), row.text === null ? "" : element("span.chip", { title: row.bytes }, withSigns(row.text)), row.count, percent(row.count / reply.counted, true), meter(row.count / most)]);
+    const drawn = table("Table of token frequencies", ["#Id", "Token", "#Count", "#Share", "Bar"], rows);
     for (const line of drawn.querySelectorAll("tr")) line.lastChild.classList.add("bar");
     drawn.querySelector("th:last-child").replaceChildren(element("span.quiet", "Bar"));
     const show = (from) => {
       begin = from;
-      fillFrequencies().then(() => content("frequencies").querySelector("button")?.focus(), (error) => content("frequencies").replaceChildren(element("p", error.message)));
+      fillFrequencies().then(() => content("frequencies").querySelector("button")?.focus(), explain("frequencies"));
     };
     content("frequencies").replaceChildren(
       scrolled("Table of token frequencies", drawn),
       pager({ begin, number: reply.rows.length, total: reply.total, step: reply.page_rows, show }));
   }
 
-  by("order").addEventListener("change", () => {
+  on("order", "change", () => {
     begin = 0;
-    fillFrequencies().catch((error) => content("frequencies").replaceChildren(element("p", error.message)));
+    fillFrequencies().catch(explain("frequencies"));
   });
   return { reset };
 }
 
 const content = (id) => by(id).querySelector(".content");
+const explain = (id) => (error) => content(id).replaceChildren(element("p", error.message));
 const usedWords = (used, size) => (size ? `${grouped(used)} of ${grouped(size)} ids occur (${percent(used / size)}).` : `${grouped(used)} different ids occur.`);

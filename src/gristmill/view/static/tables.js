@@ -18,14 +18,24 @@ export function scrolled(label, ...content) {
   return element("div.scroll", { tabindex: "0", role: "region", "aria-label": label }, content);
 }
 
-/** Return the numbers of a chart as a table that can be unfolded. */
-export function dataTable(caption, heads, rows) {
-  return element("details.data", element("summary", "Data table"), scrolled(caption, table(caption, heads, rows)));
+/** Return a table in a box that scrolls. */
+export function scrolledTable(caption, heads, rows) {
+  return scrolled(caption, table(caption, heads, rows));
 }
 
-/** Return the entries of a list of figures: a name and a value each. */
+/** Return the numbers of a chart as a table that can be unfolded. */
+export function dataTable(caption, heads, rows) {
+  return element("details.data", element("summary", "Data table"), scrolledTable(caption, heads, rows));
+}
+
+/** Return the entries of a description list: a name and a value each. */
+export function terms(entries) {
+  return entries.flatMap(([name, value]) => [element("dt", name), element("dd", value)]);
+}
+
+/** Return the entries of a list of figures, which are in a box each. */
 export function figures(entries) {
-  return entries.map(([name, value]) => element("div", element("dt", name), element("dd", value)));
+  return entries.map((entry) => element("div", terms([entry])));
 }
 
 /** Return buttons that show other rows of a long list with `show(begin)`; "" if it is not long. */

@@ -1,7 +1,7 @@
 // The dialog about one token: its merge tree, the merges in the order in which they were learned, and what is built from it.
-import { byId, counted, element, grouped, hint, request, showError } from "./page.js";
+import { byId, counted, element, grouped, hint, on, request, showError } from "./page.js";
 import { figures, table } from "./tables.js";
-import { drawToken, fromHex, hexOf, plainText, tokenButton } from "./tokens.js";
+import { chip, fromHex, hexOf, plainText, tokenButton } from "./tokens.js";
 
 const MAX_NODES = 250; // drawn in a tree
 
@@ -12,10 +12,10 @@ export function tokenDialog(names) {
   const back = dialog.querySelector(".back");
   const visited = [];
   let latest = 0;
-  dialog.querySelector(".close").addEventListener("click", () => dialog.close());
-  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
-  dialog.addEventListener("close", () => { visited.length = 0; });
-  back.addEventListener("click", () => {
+  on(dialog.querySelector(".close"), "click", () => dialog.close());
+  on(dialog, "click", (event) => event.target === dialog && dialog.close());
+  on(dialog, "close", () => { visited.length = 0; });
+  on(back, "click", () => {
     visited.pop();
     show(...visited.at(-1));
   });
@@ -36,7 +36,7 @@ export function tokenDialog(names) {
       visited.push([number, other]);
       show(number, other);
     };
-    dialog.querySelector("h2").replaceChildren("Token ", drawn(token), names.length > 1 ? element("small", ` ${names[number]}`) : "");
+    dialog.querySelector("h2").replaceChildren("Token ", chip(fromHex(token.hex), token.special), names.length > 1 ? element("small", ` ${names[number]}`) : "");
     content.replaceChildren(...sections(token, open));
     back.hidden = visited.length < 2;
     if (!dialog.open) dialog.showModal();
@@ -49,12 +49,6 @@ export function tokenDialog(names) {
     visited.push([number, id]);
     return show(number, id);
   };
-}
-
-function drawn(row) {
-  const chip = element("span", { class: row.special ? "chip special" : "chip", dir: "ltr" });
-  drawToken(chip, fromHex(row.hex), { limit: 64 });
-  return chip;
 }
 
 function sections(token, open) {
@@ -107,7 +101,7 @@ function branches(id, row, open) {
     const label = found.rank === null ? hexOf(fromHex(found.hex), 4) : `rank ${grouped(found.rank)}`;
     const cut = found.parts.length && (left < 2 || depth > 60);
     return element("li",
-      element("div.node", depth ? tokenButton(found, open) : drawn(found),
+      element("div.node", depth ? tokenButton(found, open) : chip(fromHex(found.hex), found.special),
         element("span.grey", `${found.id}`), element("span.grey", label)),
       cut ? element("span.grey", "…") : null,
       found.parts.length && !cut ? element("ul", found.parts.map((part) => branch(part, depth + 1))) : null);

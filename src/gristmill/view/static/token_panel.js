@@ -1,17 +1,12 @@
 // A panel with the tokens of one tokenizer.
-import { counted, element, grouped, hint, request } from "./page.js";
-import { TokenList, drawToken, fromHex, hexOf, plainText } from "./tokens.js";
+import { counted, element, grouped, hint, request, setText } from "./page.js";
+import { TokenList, chip, fromHex, hexOf, plainText } from "./tokens.js";
 
 const PAUSE_MILLISECONDS = 50; // a pointer that crosses many tokens must not cause a request for each
 
 /** Return amount / count with two decimals. */
 export function ratio(amount, count) {
   return count ? (amount / count).toFixed(2) : "–";
-}
-
-/** Set the text of a node if it differs, because each change costs a new layout of the page. */
-export function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
 }
 
 /** The tokens of one tokenizer, their figures and a line about the token under the pointer or the focus.
@@ -78,11 +73,9 @@ export class Panel {
       this.readout.replaceChildren(element("span.grey", "Point at a token to see its id, bytes and merge."));
       return;
     }
-    const chip = element("span", { class: token.special ? "chip special" : "chip", dir: "ltr" });
-    drawToken(chip, token.bytes, { limit: 48 });
     const merge = element("span");
     const cut = token.cut.length ? element("span.cut", ` It holds a part of ${token.cut.join(" and ")}, which several tokens share.`) : "";
-    this.readout.replaceChildren(chip, ` token ${grouped(token.number)} of ${grouped(token.total)}, id `, element("b", `${token.id}`),
+    this.readout.replaceChildren(chip(token.bytes, token.special), ` token ${grouped(token.number)} of ${grouped(token.total)}, id `, element("b", `${token.id}`),
       `, ${counted(token.bytes.length, "byte")}: `, element("code", hexOf(token.bytes, 16)), ". ", merge, cut);
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.explain(token, merge), this.known.has(token.id) ? 0 : PAUSE_MILLISECONDS);

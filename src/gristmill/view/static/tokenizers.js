@@ -1,8 +1,8 @@
 // Page tokenizers: type text, see the tokens of one or several tokenizers; merge trees; vocabularies.
-import { announce, byId, debounced, element, fillSelect, grouped, request, showError, start } from "./page.js";
+import { announce, byId, debounced, element, fillSelect, grouped, needed, on, request, setText, showError, start } from "./page.js";
 import { meter } from "./tables.js";
 import { tokenDialog } from "./token_dialog.js";
-import { Panel, ratio, setText } from "./token_panel.js";
+import { Panel, ratio } from "./token_panel.js";
 import { drawFacts } from "./tokenizer_facts.js";
 import { vocabularySection } from "./vocabulary.js";
 
@@ -16,7 +16,7 @@ const DRAW_MILLISECONDS = 60; // draw this often at least, while keys come faste
 const form = byId("typing");
 const box = byId("text");
 let isTyped = false; // maybe before the page is ready
-box.addEventListener("input", () => { isTyped = true; }, { once: true });
+on(box, "input", () => { isTyped = true; }, { once: true });
 const artefacts = await start("tokenizers");
 const names = artefacts.tokenizers;
 const options = form.elements;
@@ -49,12 +49,7 @@ function remember(text) {
 }
 
 async function loadFacts() {
-  try {
-    facts = await request("api/tokenizers");
-  } catch (error) {
-    showError(error);
-    throw error;
-  }
+  facts = await needed("api/tokenizers");
   drawFacts(facts.tokenizers);
 }
 
@@ -151,7 +146,7 @@ function buildChoice() {
   choice.hidden = names.length < 2;
   names.forEach((name, number) => {
     const check = element("input", { type: "checkbox", value: number, checked: shown.includes(number) });
-    check.addEventListener("change", () => {
+    on(check, "change", () => {
       shown = Array.from(choice.querySelectorAll("input:checked"), (each) => Number(each.value));
       for (const each of choice.querySelectorAll("input")) each.disabled = !each.checked && shown.length >= facts.max_side_by_side;
       buildPanels();
@@ -180,17 +175,16 @@ fillSelect(options.sample, [["", "choose…"], ...Object.keys(facts.examples).ma
 buildChoice();
 buildPanels();
 const textChanged = vocabularySection(names, facts.classes, { text: () => ({ text: typed().text, specials: options.specials.checked }), open: openToken });
-box.addEventListener("input", changed);
-form.addEventListener("submit", (event) => event.preventDefault());
-options.sample.addEventListener("change", () => {
+on(box, "input", changed);
+on(options.sample, "change", () => {
   if (!options.sample.value) return;
   box.value = facts.examples[options.sample.value];
   options.sample.value = "";
   panels.forEach((panel) => { panel.first = 0; });
   changed();
 });
-options.specials.addEventListener("change", changed);
-options.whitespace.addEventListener("change", () => panels.forEach((panel) => panel.list.setWhitespace(options.whitespace.checked)));
-for (const name of ["ids", "bytes"]) options[name].addEventListener("change", applyLabels);
+on(options.specials, "change", changed);
+on(options.whitespace, "change", () => panels.forEach((panel) => panel.list.setWhitespace(options.whitespace.checked)));
+for (const name of ["ids", "bytes"]) on(options[name], "change", applyLabels);
 applyLabels();
 changed();

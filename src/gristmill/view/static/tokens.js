@@ -1,5 +1,5 @@
 // Tokens as the pages draw them: bytes as readable text, and a list of tokens that changes only where the text changed.
-import { element } from "./page.js";
+import { element, on } from "./page.js";
 
 const STRICT = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const LENIENT = new TextDecoder("utf-8", { ignoreBOM: true });
@@ -86,13 +86,17 @@ export function drawToken(node, bytes, { whitespace = true, limit = 400 } = {}) 
   flush(bytes.length > limit ? "…" : "");
 }
 
+/** Return a box with a token. */
+export function chip(bytes, isSpecial, tag = "span", attributes = {}) {
+  const made = element(isSpecial ? `${tag}.chip.special` : `${tag}.chip`, { dir: "ltr", ...attributes });
+  drawToken(made, bytes, { limit: 64 });
+  return made;
+}
+
 /** Return a button with a token of a list of the server, which calls `open(id)`. */
 export function tokenButton(row, open) {
   const bytes = fromHex(row.hex);
-  const button = element("button", { class: row.special ? "chip special" : "chip", dir: "ltr",
-    "aria-label": `Token ${plainText(bytes)}, id ${row.id}`, onclick: () => open(row.id) });
-  drawToken(button, bytes, { limit: 64 });
-  return button;
+  return chip(bytes, row.special, "button", { "aria-label": `Token ${plainText(bytes)}, id ${row.id}`, onclick: () => open(row.id) });
 }
 
 const PIECE = 1, JOINED = 2, SPECIAL = 4, BREAK = 8; // flags in the key of a token, below its id
@@ -123,17 +127,17 @@ export class TokenBox {
     Object.assign(this, { node, shown, opened, now: null, isPinned: false });
     this.items = node.getElementsByClassName("t");
     for (const [name, value] of Object.entries({ role: "listbox", tabindex: "0", "aria-orientation": "horizontal" })) node.setAttribute(name, value);
-    node.addEventListener("pointermove", (event) => {
+    on(node, "pointermove", (event) => {
       const place = `${event.clientX} ${event.clientY}`;
       // A list that scrolls below a resting pointer must not take the place of the keys.
       if (!this.isPinned && place !== this.place) this.choose(event.target.closest(".t"));
       this.place = place;
     });
-    node.addEventListener("click", (event) => {
+    on(node, "click", (event) => {
       if (this.choose(event.target.closest(".t"))) this.opened(this.index);
     });
-    node.addEventListener("focus", () => { if (!this.now && node.matches(":focus-visible")) this.choose(this.items[0], true); });
-    node.addEventListener("keydown", (event) => this.#key(event));
+    on(node, "focus", () => { if (!this.now && node.matches(":focus-visible")) this.choose(this.items[0], true); });
+    on(node, "keydown", (event) => this.#key(event));
   }
 
   /** Return the index of the current token, or -1. */

@@ -1,5 +1,5 @@
 // The vocabulary: search and classes of tokens, page by page.
-import { announce, byId, debounced, element, fillSelect, grouped, request, showError } from "./page.js";
+import { announce, byId, debounced, element, fillSelect, grouped, on, request, showError } from "./page.js";
 import { fromHex, hexOf, tokenButton } from "./tokens.js";
 
 /** Return what is wrong with a query, if it is not yet a number or whole bytes. */
@@ -23,14 +23,13 @@ export function vocabularySection(names, classes, { text, open }) {
   fillSelect(of_class, classes);
   of_class.value = "longest";
   const soon = debounced(() => show(0), 60);
-  form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("input", (event) => {
+  on(form, "input", (event) => {
     settings();
     if (event.target === query) soon();
     else show(0);
   });
-  previous.addEventListener("click", () => show(page - 1));
-  next.addEventListener("click", () => show(page + 1));
+  on(previous, "click", () => show(page - 1));
+  on(next, "click", () => show(page + 1));
   settings();
   show(0);
 
