@@ -2,8 +2,6 @@
 import { short } from "./numbers.js";
 import { element, on } from "./page.js";
 
-const SVG = "http://www.w3.org/2000/svg";
-
 /** Return a bar chart. bars: [{value, title}] (title: shown on hover); labels: texts along the axis, evenly spaced;
  * summary: what the chart shows, in words, for screen readers. */
 export function barChart({ bars, labels, title, summary }) {
@@ -24,9 +22,7 @@ export function barChart({ bars, labels, title, summary }) {
 /** Return a line chart with two logarithmic axes, redrawn when its width changes. points: [[x, y]], all > 0;
  * describe(point): text of the point under the pointer. */
 export function logChart({ points, title, summary, describe }) {
-  const drawing = document.createElementNS(SVG, "svg");
-  drawing.setAttribute("role", "img");
-  drawing.setAttribute("aria-label", summary);
+  const drawing = svg("svg", { role: "img", "aria-label": summary });
   const readout = element("p.chart-readout", { "aria-hidden": "true" });
   const box = element("div.log-chart", title && element("p.chart-title", title), drawing, readout);
   const [left, right, top, bottom, height] = [52, 10, 8, 24, 240];
@@ -75,7 +71,7 @@ function decades(values) {
 }
 
 function svg(tag, attributes, text) {
-  const made = document.createElementNS(SVG, tag);
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
   if (text !== undefined) made.textContent = text;
   return made;

@@ -51,6 +51,16 @@ export function fitted(canvas, plot) {
   return { context, width, height };
 }
 
+/** Draw between the two vertical edges of the plot, from `top` to `bottom`. */
+export function clipped(context, width, top, bottom, draw) {
+  context.save();
+  context.beginPath();
+  context.rect(LEFT, top, width - LEFT - RIGHT, bottom - top);
+  context.clip();
+  draw();
+  context.restore();
+}
+
 export function themeColor(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`);
 }
@@ -66,7 +76,7 @@ export function figure(id, { title, unit, note, isWide, words }, ...children) {
 }
 
 export class Chart {
-  /** view: {runs, visible, axis, range, yScale, smoothing, cursor, color(run, line), zoom(x0, x1), zoomBy(direction, x), moveCursor(x)}. */
+  /** view: {runs, visible, end, axis, range, scale, smoothing, cursor, color(run, line), zoom(x0, x1), zoomBy(direction, x), moveCursor(x)}. */
   constructor(definition, view) {
     const { id, title, unit, note, wide: isWide } = definition;
     Object.assign(this, { definition, view, isVisible: false, isOutdated: true, scale: null, states: new Map(), values: [] });
@@ -143,7 +153,7 @@ export class Chart {
   }
 
   newScale(series) {
-    const { definition: { zero, enough }, view: { yScale, range: [x0, x1] } } = this;
+    const { definition: { zero, enough }, view: { scale, range: [x0, x1] } } = this;
     let [low, high, positive] = [Infinity, -Infinity, Infinity];
     for (const { place, column: { mean }, low: lows, high: highs } of series) {
       for (let i = bisect(place, mean.length, x0); i < mean.length && place(i) <= x1; i++) {
@@ -154,7 +164,7 @@ export class Chart {
       }
     }
     if (!(high >= low)) [low, high] = [0, 1];
-    const isLog = positive < Infinity && (yScale === "log" || (yScale === "auto" && !zero && low > 0 && high >= enough * low));
+    const isLog = positive < Infinity && (scale === "log" || (scale === "auto" && !zero && low > 0 && high >= enough * low));
     if (isLog) return { x0, x1, isLog, y0: positive / 1.08, y1: high * 1.08 };
     if (zero) return { x0, x1, y0: min(0, 1.06 * low), y1: high > 0 ? 1.12 * high : low < 0 ? 0 : 1 };
     const pad = high > low ? 0.06 * (high - low) : 0.1 * abs(low) + 0.01;
@@ -214,7 +224,7 @@ export class Chart {
   drawMarks(run) {
     const { view, colors, context, scale: { x0, x1 } } = this;
     const bottom = this.height - BOTTOM;
-    for (const span of run.posterior ? run.posterior.spans : []) {
+    for (const span of run.posterior?.spans ?? []) {
       const [first, last] = [span.first, span.last].map((step) => run.placeOf(view.axis, step));
       if (!(last >= x0 && first <= x1)) continue;
       const [left, right] = [max(first, x0), min(last, x1)].map((x) => this.toX(x));
@@ -243,19 +253,14 @@ export class Chart {
       const [first, end] = this.view.range.map((x) => bisect(place, table.complete, x));
       const from = max(0, first - 1);
       // done, pale: the buckets up to which the mean and the records are drawn; last, lastPale: where their paths are.
-      this.states.set(key, { table, shape: table.shape, generation: run.generation, width: line.noisy ? round(this.view.smoothing * (end - first)) : 0,
+      this.states.set(key, { table, shape: table.shape, generation: run.generation, width: line.noisy ? round(this.view.smoothing / 100 * (end - first)) : 0,
         done: from, pale: from, last: null, lastPale: null, number: 0, sums: [0], counts: [0] });
     }
     return this.states.get(key);
   }
 
   clipped(context, draw) {
-    context.save();
-    context.beginPath();
-    context.rect(LEFT, TOP - 4, this.width - LEFT - RIGHT, this.height - TOP - BOTTOM + 8);
-    context.clip();
-    draw();
-    context.restore();
+    clipped(context, this.width, TOP - 4, this.height - BOTTOM + 4, draw);
   }
 
   /** Draw a line from where `state` is to its end; isFinal: only the part that later records will not change. */
@@ -458,7 +463,7 @@ export class Chart {
     if (!this.scale || event.ctrlKey || event.metaKey || event.altKey) return;
     const { view, scale: { x0, x1 } } = this;
     const pixel = (x1 - x0) / (this.width - LEFT - RIGHT);
-    const last = min(x1, max(x0, ...view.visible.map((run) => run.end(view.axis))));
+    const last = min(x1, max(x0, view.end));
     const now = view.cursor === null ? last : view.cursor;
     const by = pixel * (event.shiftKey ? 50 : 5);
     const places = { ArrowLeft: now - by, ArrowDown: now - by, ArrowRight: now + by, ArrowUp: now + by, PageDown: now - 100 * pixel, PageUp: now + 100 * pixel, Home: x0, End: last };

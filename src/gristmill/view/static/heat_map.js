@@ -1,7 +1,7 @@
 // The KL per latent dimension over the steps, as cells: one row per dimension, the one with the most KL on top.
 
 import { element, hint, ofTheme, on } from "./page.js";
-import { BOTTOM, LEFT, RIGHT, figure, fitted, themeColor } from "./chart.js";
+import { BOTTOM, clipped, figure, fitted, LEFT, RIGHT, themeColor } from "./chart.js";
 import { plain } from "./numbers.js";
 import { AXES } from "./run_charts.js";
 import { table } from "./tables.js";
@@ -45,16 +45,11 @@ export class HeatMap {
     const highest = Math.max(...cells.flat());
     const rowHeight = bottom / cells.length;
     const xs = edges.map((edge) => LEFT + ((run.placeOf(axis, Math.max(0, edge)) - x0) / (x1 - x0 || 1)) * (width - LEFT - RIGHT));
-    context.save();
-    context.beginPath();
-    context.rect(LEFT, 0, width - LEFT - RIGHT, bottom);
-    context.clip();
-    [...cells].reverse().forEach((row, r) => row.forEach((value, s) => {
+    clipped(context, width, 0, bottom, () => [...cells].reverse().forEach((row, r) => row.forEach((value, s) => {
       // On a square-root scale: 0.1 nats is a dimension in use, and must be visible.
       context.fillStyle = ramp(Math.sqrt(Math.max(0, value) / Math.max(0.5, highest)));
       context.fillRect(xs[s], r * rowHeight, xs[s + 1] - xs[s] + 0.6, rowHeight + 0.6);
-    }));
-    context.restore();
+    })));
     const write = (text, x, y, textAlign, textBaseline) => {
       Object.assign(context, { fillStyle: themeColor("grey"), textAlign, textBaseline });
       context.fillText(text, x, y);

@@ -94,13 +94,17 @@ function choose(name) {
   for (const radio of document.querySelectorAll("[name=modes]")) radio.checked = radio.value === name;
   for (const part of document.querySelectorAll("[data-modes]")) part.hidden = !part.dataset.modes.split(" ").includes(name);
   const [, label, hint, temperature] = MODES[name];
-  document.querySelector("label[for=prompt]").textContent = label;
+  labelOf("prompt").textContent = label;
   get("prompt-hint").textContent = hint;
   get("temperature").value = temperatures[name] ?? temperature;
   const isLatent = !["continue", "chat"].includes(name);
   get("max_tokens").placeholder = isLatent ? "automatic" : "200";
   if (isLatent && get("max_tokens").value === "200") get("max_tokens").value = "";
   if (!isLatent && get("max_tokens").value === "") get("max_tokens").value = "200";
+}
+
+function labelOf(id) {
+  return document.querySelector(`label[for=${id}]`);
 }
 
 /** Return the number in a field, or null if it is empty. Throws an Error with the allowed values. */
@@ -113,7 +117,7 @@ function numberOf(id) {
   if (field.validity.badInput || Number.isNaN(value) || (isWhole && !Number.isInteger(value)) || value < least || (most !== null && value > most)) {
     field.focus();
     const range = most === null ? `at least ${least}` : `${least} to ${grouped(most)}`;
-    throw new Error(`${document.querySelector(`label[for=${id}]`).textContent} must be ${isWhole ? "a whole number, " : ""}${range}.`);
+    throw new Error(`${labelOf(id).textContent} must be ${isWhole ? "a whole number, " : ""}${range}.`);
   }
   return value;
 }
@@ -121,7 +125,7 @@ function numberOf(id) {
 function needText(id) {
   if (get(id).value) return;
   get(id).focus();
-  throw new Error(`${document.querySelector(`label[for=${id}]`).textContent} is empty. Enter at least one character.`);
+  throw new Error(`${labelOf(id).textContent} is empty. Enter at least one character.`);
 }
 
 function makeRequest() {

@@ -1,7 +1,7 @@
 // The generated text as tokens: shaded by probability, with a readout of the token under the pointer or the focus.
 import { percent } from "./numbers.js";
 import { announce, element, grouped, hint } from "./page.js";
-import { terms } from "./tables.js";
+import { table, terms } from "./tables.js";
 import { TokenBox, drawText, visible, withSigns } from "./tokens.js";
 
 /** Lower ends of the model probability of each shade. */
@@ -102,11 +102,7 @@ export class TokenView {
         ["Position", grouped(index + 1)], ["Id", grouped(record.id)], ["Bytes", record.bytes],
         ["Rank", grouped(record.rank)], ["Model probability", percent(record.q)], ["Drawn with", percent(record.p)],
       ])),
-      element("table", element("caption", `The ${record.others.length} likeliest tokens`),
-        element("thead", element("tr", element("th", { scope: "col", class: "rank" }, "Rank"), element("th", { scope: "col" }, "Token"),
-          element("th", { scope: "col", class: "number share" }, "Model"), element("th", { scope: "col", class: "number share" }, "Drawn"))),
-        element("tbody", rows)),
-    );
+      table(`The ${record.others.length} likeliest tokens`, ["Rank", "Token", "#Model", "#Drawn"], rows, { isCaptionShown: true }));
   }
 
   #row(rank, [, text, bytes, drawn, byModel], isChosen) {

@@ -49,11 +49,11 @@ const MAX_STATISTICS = 50;
 
 /** Return the charts for which one of the runs has records. */
 export function chartsOf(runs) {
-  const has = (table, column) => runs.some((run) => run.tables[table] && run.tables[table].has(column));
+  const has = (table, column) => runs.some((run) => run.tables[table]?.has(column));
   const own = new Set();
   for (const run of runs) {
     for (const table of ["train", "val", "full"]) {
-      for (const name of (run.tables[table] || { columns: new Map() }).columns.keys()) if (!KNOWN.has(name)) own.add(name);
+      for (const name of run.tables[table]?.columns.keys() ?? []) if (!KNOWN.has(name)) own.add(name);
     }
   }
   const statistics = [...own].sort().slice(0, MAX_STATISTICS).map((name) => ({

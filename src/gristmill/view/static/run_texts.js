@@ -2,7 +2,7 @@
 
 import { announce, byId, element, grouped, hint, on, setText } from "./page.js";
 import { duration, loss, short } from "./numbers.js";
-import { figures, scrolled } from "./tables.js";
+import { figures, scrolledTable } from "./tables.js";
 import { visible } from "./tokens.js";
 
 const STATES = { training: "training", finished: "finished", stopped: "stopped", waiting: "no records yet", missing: "not found", unreadable: "not readable" };
@@ -90,7 +90,7 @@ class Entries {
 }
 
 const ALARMS = {
-  of: (run) => (run.posterior ? run.posterior.spans : []),
+  of: (run) => run.posterior?.spans ?? [],
   step: (span) => span.first,
   element: (view, run, span) => element("li", where(view, run, span.first), element("strong", visible(span.words)),
     span.is_over ? ` until step ${grouped(span.last)}` : ", still active", span.message ? `: ${visible(span.message)}` : ""),
@@ -116,21 +116,20 @@ export function entryLists() {
 /** Fill the section with the figures, options and machines of the runs. */
 export function fillDetails(place, content, onlyDifferences, onSwitch) {
   const many = content.names.length > 1;
-  const heads = () => many ? content.names.map((name) => element("th", { scope: "col" }, element("bdi", name))) : element("th", { scope: "col" }, "Value");
+  const heads = () => (many ? content.names.map((name) => element("bdi", name)) : ["Value"]);
   const rows = content.figures.map(({ name, note, cells }) => element("tr", element("th", { scope: "row" }, name, note && element("span.hint", ` ${note}`)),
     cells.map(({ value, note: about, is_best: isBest }) => element("td", { class: isBest ? "best" : null }, value, isBest && element("span.quiet", " (best)"), about && element("span.hint", ` ${about}`)))));
-  const table = (first, rows) => element("table", element("thead", element("tr", element("th", { scope: "col" }, first), heads())), element("tbody", rows));
   const settings = (title, rows) => {
     const chosen = many && onlyDifferences ? rows.filter(({ differs }) => differs) : rows;
     const words = chosen.length ? null : hint(rows.length ? "All equal." : "Not recorded.");
-    return [element("h3", title), words || scrolled(title, table("Option", chosen.map(({ name, values, differs }) => element("tr", { class: many && differs ? "differs" : null },
-      element("th", { scope: "row" }, name, many && differs && element("span.quiet", " (differs)")), values.map((value) => element("td", value))))))];
+    return [element("h3", title), words || scrolledTable(title, ["Option", ...heads()], chosen.map(({ name, values, differs }) => element("tr", { class: many && differs ? "differs" : null },
+      element("th", { scope: "row" }, name, many && differs && element("span.quiet", " (differs)")), values.map((value) => element("td", value)))))];
   };
   const box = element("input", { type: "checkbox", id: "only-differences", onchange: () => onSwitch(box.checked) });
   box.checked = onlyDifferences;
   place.replaceChildren(
     element("p", content.result),
-    content.figures.length ? scrolled("Figures", table("Figure", rows)) : "",
+    content.figures.length ? scrolledTable("Figures", ["Figure", ...heads()], rows) : "",
     many ? element("label", { for: "only-differences" }, box, " Only the options that differ") : "",
     ...settings("Configuration", content.options), ...settings("Machine", content.machine));
 }

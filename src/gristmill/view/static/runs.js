@@ -16,8 +16,9 @@ const HEAT_MAPS = 4;
 
 const settings = { axis: "step", scale: "auto", smoothing: 2, ...stored() };
 const view = {
-  runs: [], axis: settings.axis in AXES ? settings.axis : "step", yScale: settings.scale, smoothing: settings.smoothing / 100,
+  ...settings, axis: settings.axis in AXES ? settings.axis : "step", runs: [],
   get visible() { return this.runs.filter((run) => run.visible); },
+  get end() { return Math.max(0, ...this.visible.map((run) => run.end(this.axis)).filter(Number.isFinite)); },
   range: [0, 1], zoomed: null, cursor: null, zoom, moveCursor, zoomBy, show,
   color: (run, line) => seriesColor(view.runs.length > 1 ? run.number : line ? line.hue ?? line.number : 0),
 };
@@ -37,7 +38,7 @@ function stored() {
 }
 
 function store() {
-  localStorage.setItem("gristmill-runs", JSON.stringify({ axis: view.axis, scale: view.yScale, smoothing: Math.round(view.smoothing * 100) }));
+  localStorage.setItem("gristmill-runs", JSON.stringify({ axis: view.axis, scale: view.scale, smoothing: view.smoothing }));
 }
 
 // The stream of events. A hidden page closes it, so that it costs nothing, and continues where it was.
@@ -53,7 +54,7 @@ function connect() {
   source.onopen = () => showError("");
   source.onerror = () => {
     showError("The connection to the server is lost. The page continues when `gristmill view` answers again.");
-    if (source && source.readyState === EventSource.CLOSED) {
+    if (source?.readyState === EventSource.CLOSED) {
       disconnect();
       retry = setTimeout(connect, RETRY_MILLISECONDS);
     }
@@ -117,8 +118,7 @@ function redraw() {
 /** Keep the range, with some room for new records, as long as it holds all runs. */
 function growRange() {
   if (view.zoomed) { view.range = view.zoomed; return; }
-  const ends = view.visible.map((run) => run.end(view.axis));
-  const end = Math.max(0, ...ends.filter(Number.isFinite));
+  const { end } = view;
   const [, known] = view.range;
   if (end > known || end < 0.8 * known) {
     const grows = known > 1 && end > known;
@@ -134,7 +134,7 @@ function arrange() {
   const order = [];
   for (const group of GROUPS) {
     const members = wanted.filter((each) => each.group === group).map(chartFor);
-    if (group === "Latents") members.push(...visible.filter((run) => run.posterior && run.posterior.cells).slice(0, HEAT_MAPS).map(heatMapFor));
+    if (group === "Latents") members.push(...visible.filter((run) => run.posterior?.cells).slice(0, HEAT_MAPS).map(heatMapFor));
     if (!members.length) continue;
     if (!titles.has(group)) titles.set(group, element("h3", { class: group === "Loss" ? "quiet" : "group" }, group));
     order.push(titles.get(group), ...members.map((member) => member.root));
@@ -194,7 +194,7 @@ function zoomBy(direction, around = null) {
   const [x0, x1] = view.range;
   const middle = around === null ? (x0 + x1) / 2 : around;
   const factor = direction > 0 ? 0.5 : 2;
-  const whole = Math.max(...view.visible.map((run) => run.end(view.axis)), 1);
+  const whole = view.end || 1;
   const [from, to] = [Math.max(0, middle - (middle - x0) * factor), middle + (x1 - middle) * factor];
   if (to - from >= whole) zoom();
   else if (to - from > whole * 1e-6) zoom(from, to);
@@ -238,7 +238,7 @@ const fetchDetails = debounced(async () => {
 }, 100);
 
 function showDetails() {
-  const focused = document.activeElement && document.activeElement.id;
+  const focused = document.activeElement?.id;
   fillDetails($("details"), details, onlyDifferences, (chosen) => { onlyDifferences = chosen; showDetails(); });
   if (focused === "only-differences") $(focused).focus();
 }
@@ -264,13 +264,13 @@ function changedRuns() {
 
 function listen() {
   $("axis").value = view.axis;
-  $("scale").value = view.yScale;
-  $("smoothing").value = String(Math.round(view.smoothing * 100));
-  const showSmoothing = () => { $("smoothing-value").textContent = view.smoothing ? `${Math.round(view.smoothing * 100)} %` : "off"; };
+  $("scale").value = view.scale;
+  $("smoothing").value = view.smoothing;
+  const showSmoothing = () => { $("smoothing-value").textContent = view.smoothing ? `${view.smoothing} %` : "off"; };
   showSmoothing();
   on("axis", "change", () => { view.axis = $("axis").value; view.cursor = null; store(); zoom(); });
-  on("scale", "change", () => { view.yScale = $("scale").value; store(); redraw(); });
-  on("smoothing", "input", () => { view.smoothing = Number($("smoothing").value) / 100; showSmoothing(); store(); redraw(); });
+  on("scale", "change", () => { view.scale = $("scale").value; store(); redraw(); });
+  on("smoothing", "input", () => { view.smoothing = Number($("smoothing").value); showSmoothing(); store(); redraw(); });
   on("zoom-in", "click", () => zoomBy(1));
   on("zoom-out", "click", () => zoomBy(-1));
   on("zoom-reset", "click", () => zoom());

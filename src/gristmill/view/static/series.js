@@ -129,7 +129,7 @@ export class Run {
   append(content) {
     for (const [name, rows] of Object.entries(content.tables)) {
       this.tables[name].append(rows);
-      if (this.detail && this.detail.isOpen) this.detail.tables[name].append(rows);
+      if (this.detail?.isOpen) this.detail.tables[name].append(rows);
     }
     this.samples = [...this.samples, ...content.samples].slice(-100);
     this.events = [...this.events, ...content.events].slice(-500);
@@ -143,7 +143,7 @@ export class Run {
 
   /** Return the finer table of the zoomed range if there is one. */
   table(name) {
-    return (this.detail && this.detail.tables[name]) || this.tables[name] || EMPTY;
+    return this.detail?.tables[name] || this.tables[name] || EMPTY;
   }
 
   /** Return the place of a step on an axis. Only training records have tokens and seconds. */

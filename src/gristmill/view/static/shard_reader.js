@@ -65,13 +65,12 @@ export function makeReader(room) {
     tokens.leave();
     box.setAttribute("aria-label", `Tokens of ${shown.unit} ${shown.number}`);
     box.setAttribute("role", mode === "text" ? "region" : "listbox");
-    if (mode === "text") box.removeAttribute("aria-orientation");
-    else box.setAttribute("aria-orientation", "horizontal");
+    box.ariaOrientation = mode === "text" ? null : "horizontal";
     if (mode === "text") {
       box.textContent = shown.texts.join("");
     } else {
       const [special, unknown] = [new Set(shown.special), new Set(shown.unknown)];
-      const parts = document.createDocumentFragment();
+      const parts = new DocumentFragment();
       shown.ids.forEach((id, i) => {
         const kind = unknown.has(i) ? " unknown" : special.has(i) ? " special" : "";
         const token = element("span", { class: `t${kind}${isFound(i) ? " found" : ""}`, role: "option", "data-id": id });
@@ -97,7 +96,7 @@ export function makeReader(room) {
   function describe(i) {
     const text = shown.texts && !shown.unknown.includes(i) ? JSON.stringify(shown.texts[i]) : "";
     const kind = shown.special.includes(i) ? ", special token" : shown.unknown.includes(i) ? ", not an id of the tokenizer" : "";
-    const bytes = shown.bytes && shown.bytes[i] ? `, bytes ${shown.bytes[i]}` : "";
+    const bytes = shown.bytes?.[i] ? `, bytes ${shown.bytes[i]}` : "";
     by("readout").textContent = `Token ${grouped(shown.offset + i)}: id ${shown.ids[i]}${kind} ${text}${bytes}`;
     tokens.now.setAttribute("aria-label", `${text || "token"}, id ${shown.ids[i]}${kind}`);
   }

@@ -1,16 +1,16 @@
 // Tables and lists of figures, which all pages share.
 import { element, grouped } from "./page.js";
 
-/** Return a table. heads: texts, with "#" before those of numbers; rows: arrays of texts, numbers or elements. The
- * caption is for screen readers unless `isCaptionShown`. */
+/** Return a table. heads: texts, with "#" before those of numbers, or elements; rows: arrays of texts, numbers or
+ * elements, or elements. The caption is for screen readers unless `isCaptionShown`. */
 export function table(caption, heads, rows, { isCaptionShown = false, ...attributes } = {}) {
-  const isNumber = heads.map((head) => head.startsWith("#"));
+  const isNumber = heads.map((head) => head[0] === "#");
   const cell = (tag, content, i, more = {}) => element(tag, { class: isNumber[i] ? "number" : null, ...more },
     typeof content === "number" ? grouped(content) : content);
   return element("table", attributes,
     element("caption", { class: isCaptionShown ? "hint" : "quiet" }, caption),
-    element("thead", element("tr", heads.map((head, i) => cell("th", head.replace("#", ""), i, { scope: "col" })))),
-    element("tbody", rows.map((row) => element("tr", row.map((content, i) => cell("td", content, i))))));
+    element("thead", element("tr", heads.map((head, i) => cell("th", isNumber[i] ? head.slice(1) : head, i, { scope: "col" })))),
+    element("tbody", rows.map((row) => (row instanceof Element ? row : element("tr", row.map((content, i) => cell("td", content, i)))))));
 }
 
 /** Return a box that scrolls if its content is too wide, also with the keys. */

@@ -261,7 +261,7 @@ export class TokenList extends TokenBox {
       old[i].node.remove();
     }
     const made = [];
-    const fragment = document.createDocumentFragment();
+    const fragment = new DocumentFragment();
     for (let i = head; i < keys.length - tail; i++) {
       const token = { key: keys[i], node: this._draw(keys[i], this.bytes.subarray(i ? ends[i - 1] : begin, ends[i])) };
       made.push(token);
