@@ -1,5 +1,6 @@
 // A panel with the tokens of one tokenizer.
 import { counted, element, grouped, hint, request, setText } from "./page.js";
+import { figures } from "./tables.js";
 import { TokenList, chip, fromHex, hexOf, plainText } from "./tokens.js";
 
 const PAUSE_MILLISECONDS = 50; // a pointer that crosses many tokens must not cause a request for each
@@ -46,7 +47,7 @@ export class Panel {
       ["Split characters", grouped(encoded.num_split)],
     ];
     if (!this.figures.children.length) {
-      this.figures.append(...values.map(([name]) => element("div", element("dt", name), element("dd"))));
+      this.figures.append(...figures(values));
     }
     values.forEach(([, value], i) => setText(this.figures.children[i].lastChild, value));
     this.list.update(encoded, bytes);

@@ -1,6 +1,6 @@
 // Page tokenizers: type text, see the tokens of one or several tokenizers; merge trees; vocabularies.
 import { announce, byId, debounced, element, fillSelect, grouped, needed, on, request, setText, showError, start } from "./page.js";
-import { meter } from "./tables.js";
+import { meter, table } from "./tables.js";
 import { tokenDialog } from "./token_dialog.js";
 import { Panel, ratio } from "./token_panel.js";
 import { drawFacts } from "./tokenizer_facts.js";
@@ -121,16 +121,16 @@ function drawComparison(encoded, fewest, differ) {
   section.hidden = encoded.length < 2;
   if (section.hidden) return;
   const most = Math.max(1, ...encoded.map((each) => each.num_tokens));
-  section.querySelector("tbody").replaceChildren(...encoded.map((each) => {
+  section.replaceChildren(table("Comparison", ["Tokenizer", "#Tokens", "", "#Bytes per token", "#Characters per token"], encoded.map((each) => {
     const best = differ && each.num_tokens === fewest;
     const more = fewest && each.num_tokens > fewest ? `+${Math.round(100 * (each.num_tokens / fewest - 1))} %` : "";
     return element("tr", { class: best ? "best" : null },
       element("th", { scope: "row" }, names[each.tokenizer]),
       element("td.number", grouped(each.num_tokens), best ? element("span.mark", " fewest") : more && element("span.grey", ` ${more}`)),
-      element("td.bar", meter(each.num_tokens / most)),
+      element("td", meter(each.num_tokens / most)),
       element("td.number", ratio(each.num_bytes, each.num_tokens)),
       element("td.number", ratio(each.num_characters, each.num_tokens)));
-  }));
+  })));
 }
 
 /** Return a remark on special tokens that the text spells but that stay plain text. */

@@ -1,5 +1,6 @@
 // The vocabulary: search and classes of tokens, page by page.
 import { announce, byId, debounced, element, fillSelect, grouped, on, request, showError } from "./page.js";
+import { table } from "./tables.js";
 import { fromHex, hexOf, tokenButton } from "./tokens.js";
 
 /** Return what is wrong with a query, if it is not yet a number or whole bytes. */
@@ -13,7 +14,7 @@ function problemOf(by, query) {
  * function to call when the text has changed. */
 export function vocabularySection(names, classes, { text, open }) {
   const form = byId("search");
-  const table = byId("vocabulary-rows");
+  const rows = byId("vocabulary-rows");
   const { tokenizer, of_class, query, by, ignore_case, usage } = form.elements;
   const previous = byId("previous"), next = byId("next");
   const where = byId("where");
@@ -65,23 +66,18 @@ export function vocabularySection(names, classes, { text, open }) {
   }
 
   function showProblem(message) {
-    table.tBodies[0].replaceChildren();
-    table.hidden = true;
+    rows.replaceChildren();
     where.textContent = message;
     previous.disabled = next.disabled = true;
   }
 
   function draw(found, number, counting) {
     showError(null);
-    table.hidden = !found.rows.length;
-    table.tHead.rows[0].lastElementChild.hidden = !counting;
-    table.tBodies[0].replaceChildren(...found.rows.map((row) => element("tr",
-      element("td.number", `${row.id}`),
-      element("td.token", tokenButton(row, (id) => open(number, id))),
-      element("td.hex", element("code", hexOf(fromHex(row.hex), 12))),
-      element("td.number", grouped(row.length)),
-      element("td.number", row.special ? "special" : row.rank === null ? "–" : grouped(row.rank)),
-      counting ? element("td.number", grouped(row.count)) : null)));
+    const cells = found.rows.map((row) => [
+      `${row.id}`, tokenButton(row, (id) => open(number, id)), element("code", hexOf(fromHex(row.hex), 12)), row.length,
+      row.special ? "special" : row.rank ?? "–", ...(counting ? [row.count] : []),
+    ]);
+    rows.replaceChildren(cells.length ? table("Vocabulary", ["#Id", "Token", "Bytes", "#Length", "#Rank", ...(counting ? ["#Uses"] : [])], cells) : "");
     where.textContent = found.total
       ? `${grouped(found.first + 1)}–${grouped(found.first + found.rows.length)} of ${grouped(found.total)} tokens`
       : "No token matches.";
