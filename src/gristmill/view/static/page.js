@@ -88,6 +88,25 @@ export function grouped(number) {
   return GROUPED.format(number);
 }
 
+/** Return what `store` has kept; null if there is nothing, or if the browser blocks storage. */
+export function stored(name, storage = "localStorage") {
+  try {
+    return window[storage].getItem(name);
+  } catch {
+    return null;
+  }
+}
+
+/** Keep a text for the next visit, or forget it (null), unless the browser blocks storage. */
+export function store(name, text, storage = "localStorage") {
+  try {
+    if (text === null) window[storage].removeItem(name);
+    else window[storage].setItem(name, text);
+  } catch {
+    // Without storage, the next visit starts with the defaults.
+  }
+}
+
 /** Listen to events of an element, given by its id, or of another target. */
 export function on(target, type, action, options) {
   (typeof target === "string" ? byId(target) : target).addEventListener(type, action, options);
@@ -133,7 +152,7 @@ export async function start(room) {
 
   function switchTheme() {
     const other = ofTheme({ light: "dark", dark: "light" });
-    localStorage.setItem("gristmill-theme", other);
+    store("gristmill-theme", other);
     document.documentElement.dataset.theme = other;
     theme.textContent = themeWords();
     document.dispatchEvent(new Event("themechange"));

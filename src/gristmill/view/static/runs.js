@@ -1,6 +1,6 @@
 // The page of runs: one stream of events feeds the curves, the texts and the status of all runs.
 
-import { announce, byId as $, debounced, element, on, request, seriesColor, showError, start } from "./page.js";
+import { announce, byId as $, debounced, element, on, request, seriesColor, showError, start, store, stored } from "./page.js";
 import { Chart } from "./chart.js";
 import { HeatMap } from "./heat_map.js";
 import { AXES, GROUPS, chartsOf } from "./run_charts.js";
@@ -14,7 +14,7 @@ const FIRST_VISIBLE = 8; // runs, of a folder with many
 const MANY_RUNS = 5; // from which on there is a filter
 const HEAT_MAPS = 4;
 
-const settings = { axis: "step", scale: "auto", smoothing: 2, ...stored() };
+const settings = { axis: "step", scale: "auto", smoothing: 2, ...storedSettings() };
 const view = {
   ...settings, axis: settings.axis in AXES ? settings.axis : "step", runs: [],
   get visible() { return this.runs.filter((run) => run.visible); },
@@ -29,16 +29,16 @@ let cards = [];
 let updateLists = () => {};
 let onlyDifferences = true;
 
-function stored() {
+function storedSettings() {
   try {
-    return JSON.parse(localStorage.getItem("gristmill-runs")) || {};
+    return JSON.parse(stored("gristmill-runs")) || {};
   } catch {
     return {};
   }
 }
 
-function store() {
-  localStorage.setItem("gristmill-runs", JSON.stringify({ axis: view.axis, scale: view.scale, smoothing: view.smoothing }));
+function storeSettings() {
+  store("gristmill-runs", JSON.stringify({ axis: view.axis, scale: view.scale, smoothing: view.smoothing }));
 }
 
 // The stream of events. A hidden page closes it, so that it costs nothing, and continues where it was.
@@ -268,9 +268,9 @@ function listen() {
   $("smoothing").value = view.smoothing;
   const showSmoothing = () => { $("smoothing-value").textContent = view.smoothing ? `${view.smoothing} %` : "off"; };
   showSmoothing();
-  on("axis", "change", () => { view.axis = $("axis").value; view.cursor = null; store(); zoom(); });
-  on("scale", "change", () => { view.scale = $("scale").value; store(); redraw(); });
-  on("smoothing", "input", () => { view.smoothing = Number($("smoothing").value); showSmoothing(); store(); redraw(); });
+  on("axis", "change", () => { view.axis = $("axis").value; view.cursor = null; storeSettings(); zoom(); });
+  on("scale", "change", () => { view.scale = $("scale").value; storeSettings(); redraw(); });
+  on("smoothing", "input", () => { view.smoothing = Number($("smoothing").value); showSmoothing(); storeSettings(); redraw(); });
   on("zoom-in", "click", () => zoomBy(1));
   on("zoom-out", "click", () => zoomBy(-1));
   on("zoom-reset", "click", () => zoom());

@@ -1,5 +1,5 @@
 // Page tokenizers: type text, see the tokens of one or several tokenizers; merge trees; vocabularies.
-import { announce, byId, debounced, element, fillSelect, grouped, needed, on, request, setText, showError, start } from "./page.js";
+import { announce, byId, debounced, element, fillSelect, grouped, needed, on, request, setText, showError, start, store, stored } from "./page.js";
 import { meter, table } from "./tables.js";
 import { tokenDialog } from "./token_dialog.js";
 import { Panel, ratio } from "./token_panel.js";
@@ -30,23 +30,6 @@ const openToken = tokenDialog(names);
 const panelHooks = {
   changed, open: openToken, whitespace: () => options.whitespace.checked, maxTokens: () => facts.max_tokens, remark: spelled,
 };
-
-function remembered() {
-  try {
-    return sessionStorage.getItem(STORED);
-  } catch {
-    return null; // storage is switched off in this browser
-  }
-}
-
-function remember(text) {
-  try {
-    if (text.length <= MAX_STORED) sessionStorage.setItem(STORED, text);
-    else sessionStorage.removeItem(STORED);
-  } catch {
-    // Without storage, a reload starts with the example.
-  }
-}
 
 async function loadFacts() {
   facts = await needed("api/tokenizers");
@@ -86,7 +69,7 @@ async function changed() {
     waiting = false;
   }
   if (dirty) return void changed();
-  remember(box.value);
+  store(STORED, box.value.length <= MAX_STORED ? box.value : null, "sessionStorage");
   sayCounts();
   textChanged();
 }
@@ -170,7 +153,7 @@ function applyLabels() {
 }
 
 await loadFacts();
-if (!isTyped) box.value = remembered() ?? Object.values(facts.examples)[0];
+if (!isTyped) box.value = stored(STORED, "sessionStorage") ?? Object.values(facts.examples)[0];
 fillSelect(options.sample, [["", "choose…"], ...Object.keys(facts.examples).map((name) => [name, name])]);
 buildChoice();
 buildPanels();
