@@ -13,7 +13,7 @@ export function barChart({ bars, labels, title, summary }) {
     return column;
   });
   return element("div",
-    title && element("p.chart-title", title),
+    element("p.chart-title", title),
     element("div.bars", { role: "img", "aria-label": summary, onpointerleave: () => { readout.textContent = ""; } }, columns),
     element("div.bar-labels", { "aria-hidden": "true" }, labels.map((label) => element("span", label))),
     readout);
@@ -24,7 +24,7 @@ export function barChart({ bars, labels, title, summary }) {
 export function logChart({ points, title, summary, describe }) {
   const drawing = svg("svg", { role: "img", "aria-label": summary });
   const readout = element("p.chart-readout", { "aria-hidden": "true" });
-  const box = element("div.log-chart", title && element("p.chart-title", title), drawing, readout);
+  const box = element("div.log-chart", element("p.chart-title", title), drawing, readout);
   const [left, right, top, bottom, height] = [52, 10, 8, 24, 240];
   const xs = decades(points.map((point) => point[0]));
   const ys = decades(points.map((point) => point[1]));

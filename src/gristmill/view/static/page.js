@@ -8,12 +8,16 @@ export function element(kind, ...content) {
   if (classes.length) made.className = classes.join(" ");
   if (tag === "button") made.type = "button";
   for (const [name, value] of Object.entries(content[0]?.constructor === Object ? content.shift() : {})) {
-    if (value === null || value === undefined || value === false) continue;
+    if (isLeftOut(value)) continue;
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
     else made.setAttribute(name, value === true ? "" : value);
   }
-  made.append(...content.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  made.append(...content.flat().filter((child) => !isLeftOut(child)));
   return made;
+}
+
+function isLeftOut(value) {
+  return value === null || value === undefined || value === false;
 }
 
 /** Return a paragraph in grey. */
@@ -123,8 +127,7 @@ export function debounced(action, milliseconds) {
   };
 }
 
-/** Colors of series, by number; readable on both schemes through CSS variables is not possible on a canvas, so there
- * are two lists. */
+/** Colors of series. A canvas cannot use the variables of the style sheet, so each theme has its list. */
 const SERIES = {
   light: ["#1d4ed8", "#b4400b", "#0f766e", "#7e22ce", "#8a5a00", "#be185d", "#3f6212", "#475569"],
   dark: ["#8ab4ff", "#f59e6c", "#5ed0c4", "#cfa3ff", "#e3b341", "#ff8fc1", "#a8d46f", "#a8b3c4"],

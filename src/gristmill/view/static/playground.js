@@ -112,11 +112,11 @@ function numberOf(id) {
   const field = get(id);
   if (field.value === "" && !field.validity.badInput) return null;
   const value = Number(field.value);
-  const [least, most] = [field.min, field.max].map((bound) => (bound === "" ? null : Number(bound)));
+  const { badInput, rangeUnderflow, rangeOverflow } = field.validity;
   const isWhole = !["temperature", "top_p"].includes(id);
-  if (field.validity.badInput || Number.isNaN(value) || (isWhole && !Number.isInteger(value)) || value < least || (most !== null && value > most)) {
+  if (badInput || rangeUnderflow || rangeOverflow || (isWhole && !Number.isInteger(value))) {
     field.focus();
-    const range = most === null ? `at least ${least}` : `${least} to ${grouped(most)}`;
+    const range = field.max ? `${field.min} to ${grouped(field.max)}` : `at least ${field.min}`;
     throw new Error(`${labelOf(id).textContent} must be ${isWhole ? "a whole number, " : ""}${range}.`);
   }
   return value;

@@ -97,7 +97,7 @@ export class TokenView {
     const rows = record.others.map((other, index) => this.#row(index + 1, other, other[0] === record.id));
     if (!found) rows.push(this.#row(record.rank, own, true));
     this.readout.replaceChildren(
-      element("h3.mono", element("bdi", found ? label(found[1], found[2]) : label(own[1], own[2]))),
+      element("h3.mono", element("bdi", label(...(found ?? own).slice(1, 3)))),
       element("dl", terms([
         ["Position", grouped(index + 1)], ["Id", grouped(record.id)], ["Bytes", record.bytes],
         ["Rank", grouped(record.rank)], ["Model probability", percent(record.q)], ["Drawn with", percent(record.p)],

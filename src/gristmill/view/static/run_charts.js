@@ -4,7 +4,7 @@ import { bytes, duration, loss, percent, plain, short } from "./numbers.js";
 import { grouped } from "./page.js";
 import { PLACES } from "./series.js";
 
-const train = (column, words = "training") => ({ table: "train", column, words, noisy: true });
+const train = (column, words = "training", noisy = true) => ({ table: "train", column, words, noisy });
 const parts = (column) => [
   train(column),
   { table: "val", column, words: "validation", dots: true },
@@ -31,14 +31,14 @@ const CHARTS = [
   { id: "posterior_gaps", group: "Latents", title: "Reconstruction with wrong latents", unit: "extra nats per sequence", zero: true,
     note: "Near 0, the latents are ignored.",
     lines: [monitored("gap_prior", "from the prior"), monitored("gap_shuffled", "shuffled")] },
-  { id: "learning_rate", group: "Optimization", title: "Learning rate", zero: true, exact: true, format: plain, lines: [{ ...train("lr", "learning rate"), noisy: false }] },
+  { id: "learning_rate", group: "Optimization", title: "Learning rate", zero: true, format: plain, lines: [train("lr", "learning rate", false)] },
   { id: "gradient_norm", group: "Optimization", title: "Gradient norm", enough: 10, note: "Over all parameters, before clipping.",
-    lines: [train("grad_norm", "norm"), { ...train("grad_norm_max", "largest since the previous record"), noisy: false }] },
+    lines: [train("grad_norm", "norm"), train("grad_norm_max", "largest since the previous record", false)] },
   { id: "throughput", group: "Speed and memory", title: "Throughput", unit: "tokens per second", zero: true, format: short,
     lines: [train("tokens_per_second", "tokens per second")] },
   { id: "utilisation", group: "Speed and memory", title: "Model FLOPs utilisation", zero: true, format: percent,
     lines: [train("mfu", "of the peak"), train("mfu_matmul", "of a matmul")] },
-  { id: "memory", group: "Speed and memory", title: "Memory", zero: true, format: bytes, lines: [{ ...train("memory_bytes", "memory"), noisy: false }] },
+  { id: "memory", group: "Speed and memory", title: "Memory", zero: true, format: bytes, lines: [train("memory_bytes", "memory", false)] },
   { id: "data_wait", group: "Speed and memory", title: "Waiting for data", unit: "of a step", zero: true, format: percent,
     note: "Above 5 %, the data is too slow.", lines: [train("data_wait", "waiting")] },
   { id: "padding", group: "Speed and memory", title: "Padding", unit: "of a batch", zero: true, format: percent, lines: [train("padding", "padding")] },

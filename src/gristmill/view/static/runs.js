@@ -22,8 +22,7 @@ const view = {
   range: [0, 1], zoomed: null, cursor: null, zoom, moveCursor, zoomBy, show,
   color: (run, line) => seriesColor(view.runs.length > 1 ? run.number : line ? line.hue ?? line.number : 0),
 };
-const charts = new Map();
-const heatMaps = new Map();
+const figures = new Map(); // charts, by the id of their definition, and heat maps, by their run
 const titles = new Map();
 let cards = [];
 let updateLists = () => {};
@@ -103,16 +102,14 @@ function paint() {
   cards.forEach((card) => card.update());
   growRange();
   arrange();
-  charts.forEach((chart) => chart.update());
-  heatMaps.forEach((map) => map.update());
+  figures.forEach((figure) => figure.update());
   updateLists(view);
   if (detailsInSight && performance.now() - fetched > DETAIL_MILLISECONDS) fetchDetails();
   document.body.dataset.painted = Number(document.body.dataset.painted || 0) + 1;
 }
 
 function redraw() {
-  charts.forEach((chart) => chart.refresh());
-  heatMaps.forEach((map) => map.refresh());
+  figures.forEach((figure) => figure.refresh());
 }
 
 /** Keep the range, with some room for new records, as long as it holds all runs. */
@@ -126,6 +123,13 @@ function growRange() {
   }
 }
 
+/** Find the range again, without the finer tables of the last one. */
+function newRange() {
+  view.range = [0, 0];
+  view.runs.forEach((run) => { run.detail = null; });
+  growRange();
+}
+
 /** Create the charts that have records, in their order, and remove the others. */
 function arrange() {
   const { visible } = view;
@@ -133,30 +137,23 @@ function arrange() {
   const place = $("charts");
   const order = [];
   for (const group of GROUPS) {
-    const members = wanted.filter((each) => each.group === group).map(chartFor);
-    if (group === "Latents") members.push(...visible.filter((run) => run.posterior?.cells).slice(0, HEAT_MAPS).map(heatMapFor));
+    const members = wanted.filter((each) => each.group === group).map((each) => figureOf(each.id, () => new Chart(each, view)));
+    if (group === "Latents") members.push(...visible.filter((run) => run.posterior?.cells).slice(0, HEAT_MAPS).map((run) => figureOf(run, () => new HeatMap(run, view))));
     if (!members.length) continue;
     if (!titles.has(group)) titles.set(group, element("h3", { class: group === "Loss" ? "quiet" : "group" }, group));
     order.push(titles.get(group), ...members.map((member) => member.root));
   }
   const kept = new Set(order);
-  for (const parts of [charts, heatMaps]) {
-    for (const [key, part] of parts) if (!kept.has(part.root)) { part.remove(); parts.delete(key); }
-  }
+  for (const [key, figure] of figures) if (!kept.has(figure.root)) { figure.remove(); figures.delete(key); }
   for (const title of titles.values()) if (!kept.has(title)) title.remove();
   order.forEach((node, number) => { if (place.children[number] !== node) place.insertBefore(node, place.children[number] || null); });
   place.querySelectorAll(":scope > .empty").forEach((node) => node.remove());
   if (!order.length) place.append(element("p.hint.empty", visible.length ? "No records yet. The curves appear when the run records its first steps." : "All runs are hidden."));
 }
 
-function chartFor(definition) {
-  if (!charts.has(definition.id)) charts.set(definition.id, new Chart(definition, view));
-  return charts.get(definition.id);
-}
-
-function heatMapFor(run) {
-  if (!heatMaps.has(run.number)) heatMaps.set(run.number, new HeatMap(run, view));
-  return heatMaps.get(run.number);
+function figureOf(key, make) {
+  if (!figures.has(key)) figures.set(key, make());
+  return figures.get(key);
 }
 
 // Cursor and zoom, which all charts share.
@@ -169,7 +166,7 @@ function moveCursor(x) {
   if (cursorFrame === null) {
     cursorFrame = requestAnimationFrame(() => {
       cursorFrame = null;
-      charts.forEach((chart) => chart.isVisible && chart.drawOver());
+      figures.forEach((figure) => figure.isVisible && figure.drawOver());
     });
   }
 }
@@ -178,9 +175,7 @@ function moveCursor(x) {
 function zoom(x0 = null, x1 = null) {
   const isWhole = x0 === null || !(x1 > x0);
   view.zoomed = isWhole ? null : [Math.max(0, x0), x1];
-  view.runs.forEach((run) => { run.detail = null; });
-  if (isWhole) view.range = [0, 0];
-  growRange();
+  newRange();
   const axis = AXES[view.axis];
   const words = isWhole ? "Whole run" : `${axis.named(view.zoomed[0])} to ${axis.named(view.zoomed[1])}`;
   $("zoom-reset").disabled = isWhole;
@@ -252,9 +247,7 @@ function show(run, visible) {
 
 function changedRuns() {
   cards.forEach((card) => card.recolor(view));
-  view.range = [0, 0];
-  view.runs.forEach((run) => { run.detail = null; });
-  growRange();
+  newRange();
   arrange();
   redraw();
   updateLists(view);

@@ -5,19 +5,16 @@ const MAX_BUCKETS = 2048;
 export const PLACES = ["step", "tokens", "seconds"];
 
 function decoded(text, Type) {
-  const binary = atob(text);
-  const bytes = new Uint8Array(binary.length);
-  for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   return Array.from(new Type(bytes.buffer));
 }
 
 export class Table {
-  constructor(content) {
-    this.count = content ? content.count : 0;
-    this.size = content ? content.size : 1;
+  constructor({ count = 0, size = 1, columns = {} } = {}) {
+    Object.assign(this, { count, size });
     this.shape = 0; // changes when the buckets are merged, so that everything drawn from them is outdated
     this.columns = new Map();
-    for (const [name, parts] of Object.entries(content ? content.columns : {})) {
+    for (const [name, parts] of Object.entries(columns)) {
       const mean = decoded(parts.mean, PLACES.includes(name) ? Float64Array : Float32Array);
       const [min, max] = parts.min ? [decoded(parts.min, Float32Array), decoded(parts.max, Float32Array)] : [mean, mean];
       this.columns.set(name, { mean, min, max });
@@ -178,7 +175,7 @@ function tablesOf({ tables }) {
   return Object.fromEntries(Object.entries(tables).map(([name, table]) => [name, new Table(table)]));
 }
 
-const EMPTY = new Table(null);
+const EMPTY = new Table();
 
 function interpolated(table, from, to, x) {
   const i = table.find(from, x);

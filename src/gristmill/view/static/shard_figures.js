@@ -21,7 +21,7 @@ export function makeStatistics(room) {
     begin = 0;
     isDone.clear();
     for (const id of Object.keys(sections)) {
-      content(id).replaceChildren(hint("Reading …"));
+      show(id, hint("Reading …"));
       observer.unobserve(by(id));
       observer.observe(by(id));
     }
@@ -45,7 +45,7 @@ export function makeStatistics(room) {
     const reply = await request(room.query("lengths", { split: room.split, tokenizer: room.tokenizer }));
     if (!isCurrent() || room.changed(reply.edition)) return;
     if (reply.problem) {
-      content("lengths").replaceChildren(hint(reply.problem));
+      show("lengths", hint(reply.problem));
       return;
     }
     const { edges, counts, percentiles, mean } = reply;
@@ -54,7 +54,7 @@ export function makeStatistics(room) {
     const mark = room.facts.end_of_text ? " A length includes the end-of-text id." : "";
     const sample = reply.counted < reply.total ? ` A sample of ${grouped(reply.counted)} of ${grouped(reply.total)} documents.` : "";
     const labels = [...new Set([0, 0.25, 0.5, 0.75, 1].map((share) => Math.round(share * (edges.length - 2))))];
-    content("lengths").replaceChildren(
+    show("lengths",
       barChart({
         bars, labels: labels.map((i) => short(edges[i])), title: `Documents by number of tokens${reply.is_log ? ", on a logarithmic axis" : ""}`,
         summary: `Histogram of document lengths: ${grouped(percentiles.min)} to ${grouped(percentiles.max)} tokens, median ${grouped(percentiles.median)}.`,
@@ -74,11 +74,11 @@ export function makeStatistics(room) {
   function drawZipf({ zipf, used, vocab_size }) {
     const points = zipf.ranks.map((rank, i) => [rank, zipf.counts[i]]);
     if (!points.length) {
-      content("zipf").replaceChildren(hint("The split has no tokens."));
+      show("zipf", hint("The split has no tokens."));
       return;
     }
     const few = points.filter((_, i) => i % Math.ceil(points.length / 40) === 0 || i === points.length - 1);
-    content("zipf").replaceChildren(
+    show("zipf",
       logChart({
         points, title: "Occurrences of a token by its rank (Zipf plot), both axes logarithmic",
         summary: `The most frequent token occurs ${grouped(points[0][1])} times, the one of rank ${grouped(used)} ${grouped(points.at(-1)[1])} times.`,
@@ -92,7 +92,7 @@ export function makeStatistics(room) {
     const isSample = reply.counted < reply.num_tokens;
     by("frequency-summary").textContent = `${isSample ? `An even sample of ${grouped(reply.counted)} of ${grouped(reply.num_tokens)}` : `All ${grouped(reply.num_tokens)}`} tokens counted. ${usedWords(reply.used, reply.vocab_size)}`;
     if (!reply.rows.length) {
-      content("frequencies").replaceChildren(hint(by("order").value === "unused" ? "Every token occurs." : "No tokens."));
+      show("frequencies", hint(by("order").value === "unused" ? "Every token occurs." : "No tokens."));
       return;
     }
     const most = Math.max(...reply.rows.map((row) => row.count), 1);
@@ -100,13 +100,13 @@ export function makeStatistics(room) {
     const drawn = table("Table of token frequencies", ["#Id", "Token", "#Count", "#Share", "Bar"], rows);
     for (const line of drawn.querySelectorAll("tr")) line.lastChild.classList.add("bar");
     drawn.querySelector("th:last-child").replaceChildren(element("span.quiet", "Bar"));
-    const show = (from) => {
+    const turn = (from) => {
       begin = from;
       fillFrequencies().then(() => content("frequencies").querySelector("button")?.focus(), explain("frequencies"));
     };
-    content("frequencies").replaceChildren(
+    show("frequencies",
       scrolled("Table of token frequencies", drawn),
-      pager({ begin, number: reply.rows.length, total: reply.total, step: reply.page_rows, show }));
+      pager({ begin, number: reply.rows.length, total: reply.total, step: reply.page_rows, show: turn }));
   }
 
   on("order", "change", () => {
@@ -117,5 +117,6 @@ export function makeStatistics(room) {
 }
 
 const content = (id) => by(id).querySelector(".content");
-const explain = (id) => (error) => content(id).replaceChildren(element("p", error.message));
+const show = (id, ...parts) => content(id).replaceChildren(...parts);
+const explain = (id) => (error) => show(id, element("p", error.message));
 const usedWords = (used, size) => (size ? `${grouped(used)} of ${grouped(size)} ids occur (${percent(used / size)}).` : `${grouped(used)} different ids occur.`);

@@ -138,15 +138,19 @@ function bytesPerToken({ source_bytes, tokens }) {
   return source_bytes === null || !tokens ? "–" : (source_bytes / tokens).toFixed(3);
 }
 
+function recorded(number, words = grouped) {
+  return number === null ? "not recorded" : words(number);
+}
+
 function drawFigures() {
   const split = room.facts.splits.find(({ name }) => name === room.split);
   const entries = split ? [
-    ["Documents", split.documents === null ? "not recorded" : grouped(split.documents)],
+    ["Documents", recorded(split.documents)],
     ["Tokens", grouped(split.tokens)],
-    ["Bytes of text", split.source_bytes === null ? "not recorded" : bytes(split.source_bytes)],
+    ["Bytes of text", recorded(split.source_bytes, bytes)],
     ["Bytes per token", bytesPerToken(split)],
     ["Shards", `${grouped(split.shards)} (${bytes(split.bytes)})`],
-    ["Vocabulary", room.facts.vocab_size === null ? "not recorded" : grouped(room.facts.vocab_size)],
+    ["Vocabulary", recorded(room.facts.vocab_size)],
   ] : [];
   by("figures").replaceChildren(...figures(entries));
 }

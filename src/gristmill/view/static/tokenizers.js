@@ -169,5 +169,4 @@ on(options.sample, "change", () => {
 on(options.specials, "change", changed);
 on(options.whitespace, "change", () => panels.forEach((panel) => panel.list.setWhitespace(options.whitespace.checked)));
 for (const name of ["ids", "bytes"]) on(options[name], "change", applyLabels);
-applyLabels();
 changed();

@@ -9,9 +9,13 @@ const JOINERS = new Set(["\u200c", "\u200d"]); // needed inside emoji and in som
 const SIGNS = { " ": "␣", "\n": "↵", "\t": "⇥" };
 const BLANKS = { " ": " ", "\n": " ", "\t": "\t" };
 
+function digitsOf(byte) {
+  return byte.toString(16).padStart(2, "0");
+}
+
 /** Return bytes as "e4 bd a0", at most `limit` of them. */
 export function hexOf(bytes, limit = Infinity) {
-  const shown = Array.from(bytes.subarray(0, limit), (byte) => byte.toString(16).padStart(2, "0")).join(" ");
+  const shown = Array.from(bytes.subarray(0, limit), digitsOf).join(" ");
   return bytes.length > limit ? `${shown} …` : shown;
 }
 
@@ -50,7 +54,7 @@ function partsOf(bytes) {
 export function plainText(bytes, limit = 64) {
   let shown = "";
   for (const { text, bytes: raw } of partsOf(bytes.subarray(0, limit))) {
-    if (raw) shown += raw.map((byte) => `\\x${byte.toString(16).padStart(2, "0")}`).join("");
+    if (raw) shown += raw.map((byte) => `\\x${digitsOf(byte)}`).join("");
     else for (const character of text) shown += SIGNS[character] ?? (INVISIBLE.test(character) ? codePoint(character) : character);
   }
   return bytes.length > limit ? `${shown}…` : shown;

@@ -34,9 +34,12 @@ export function vocabularySection(names, classes, { text, open }) {
   settings();
   show(0);
 
+  function isCounting() {
+    return ["used", "unused"].includes(of_class.value);
+  }
+
   function settings() {
-    const counting = ["used", "unused"].includes(of_class.value);
-    usage.closest("label").hidden = !counting;
+    usage.closest("label").hidden = !isCounting();
     ignore_case.disabled = !["contains", "begins"].includes(by.value);
     byId("class-words").textContent = classes.find(([value]) => value === of_class.value)[2];
     query.placeholder = { contains: "text, such as ␣the", begins: "text", bytes: "e4 bd a0", id: "259" }[by.value].replace("␣", " ");
@@ -45,7 +48,7 @@ export function vocabularySection(names, classes, { text, open }) {
 
   async function show(asked) {
     const turn = ++latest;
-    const counting = ["used", "unused"].includes(of_class.value);
+    const counting = isCounting();
     const typed = counting && usage.value === "text" ? text() : {};
     const number = Number(tokenizer.value);
     const problem = query.value && problemOf(by.value, query.value);
@@ -87,6 +90,6 @@ export function vocabularySection(names, classes, { text, open }) {
   }
 
   return () => {
-    if (["used", "unused"].includes(of_class.value) && usage.value === "text") soon();
+    if (isCounting() && usage.value === "text") soon();
   };
 }
