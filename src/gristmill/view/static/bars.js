@@ -53,7 +53,7 @@ export function logChart({ points, title, summary, describe }) {
   on(drawing, "pointermove", (event) => {
     const place = event.clientX - drawing.getBoundingClientRect().left;
     const near = points.reduce((best, point) => (Math.abs(x(point[0]) - place) < Math.abs(x(best[0]) - place) ? point : best));
-    for (const [name, value] of [["cx", x(near[0])], ["cy", y(near[1])], ["visibility", "visible"]]) dot.setAttribute(name, value);
+    setAttributes(dot, { cx: x(near[0]), cy: y(near[1]), visibility: "visible" });
     readout.textContent = describe(near);
   });
   on(drawing, "pointerleave", () => {
@@ -70,9 +70,13 @@ function decades(values) {
   return [low, Math.max(low + 1, Math.ceil(Math.log10(Math.max(...values))))];
 }
 
+function setAttributes(node, attributes) {
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+}
+
 function svg(tag, attributes, text) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  setAttributes(made, attributes);
   if (text !== undefined) made.textContent = text;
   return made;
 }

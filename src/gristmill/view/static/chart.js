@@ -79,7 +79,7 @@ export class Chart {
   /** view: {runs, visible, end, axis, range, scale, smoothing, cursor, color(run, line), zoom(x0, x1), zoomBy(direction, x), moveCursor(x)}. */
   constructor(definition, view) {
     const { id, title, unit, note, wide: isWide } = definition;
-    Object.assign(this, { definition, view, isVisible: false, isOutdated: true, scale: null, states: new Map(), values: [] });
+    Object.assign(this, { definition, view, isVisible: false, isOutdated: true, scale: null, states: new Map() });
     this.lines = element("canvas", { role: "img", "aria-label": title });
     this.over = element("canvas", { "aria-hidden": "true" });
     this.slider = element("div.cursor", { role: "slider", tabindex: "0", "aria-label": `Cursor in ${title}`,

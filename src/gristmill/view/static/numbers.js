@@ -36,7 +36,6 @@ export function duration(seconds) {
       return `${Math.floor(whole / size)} ${name}${rest ? ` ${rest} ${part}` : ""}`;
     }
   }
-  return "";
 }
 
 /** Return 1,234,567 bytes as "1.23 MB". */

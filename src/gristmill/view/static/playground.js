@@ -31,7 +31,7 @@ if (artefacts.runs[asked.get("run")] !== undefined) get("run").value = asked.get
 get("max_tokens").value = "200";
 on("run", "change", () => load({ isNew: true }));
 on("form", "submit", generate);
-on("halt", "click", () => stop());
+on("halt", "click", stop);
 on("fresh", "click", () => { stop(); chat = []; get("view").replaceChildren(); say("A new chat."); get("prompt").focus(); });
 on("seed", "input", () => { get("keep").checked = get("seed").value !== ""; });
 on("temperature", "input", () => { temperatures[mode] = get("temperature").value; });
@@ -252,7 +252,7 @@ function showConversation({ messages }) {
   const place = element("div");
   const items = messages.map(({ role, content }) => element("li", { class: role },
     element("span.who", role === "user" ? "You" : "Model"), content));
-  get("view").replaceChildren(...(items.length ? [element("ul.chat", { "aria-label": "Conversation" }, items)] : []), place);
+  get("view").replaceChildren(items.length ? element("ul.chat", { "aria-label": "Conversation" }, items) : "", place);
   return place;
 }
 

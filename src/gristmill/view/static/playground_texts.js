@@ -35,7 +35,7 @@ export class TextsView {
       this.side.replaceChildren(element("span.who", "Reconstruction"), box);
       return;
     }
-    this.list.append(element("li", element("span.who", this.mode === "interpolate" ? `Point ${number + 1}` : `Text ${number + 1}`), box));
+    this.list.append(element("li", element("span.who", `${this.mode === "interpolate" ? "Point" : "Text"} ${number + 1}`), box));
     this.slider.max = String(this.boxes.length - 1);
   }
 

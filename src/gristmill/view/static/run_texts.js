@@ -32,8 +32,7 @@ export class Card {
   }
 
   update() {
-    const { run } = this;
-    const { status } = run;
+    const { run, run: { status } } = this;
     if (!status) return;
     const word = STATES[status.state] || status.state;
     if (this.word && this.word !== word) announce(`${run.name}: ${word}`);
@@ -72,7 +71,7 @@ class Entries {
     this.make = make;
     this.number = FIRST_SHOWN;
     this.shown = "";
-    if (this.button) on(this.button, "click", () => { this.number += 20; this.shown = ""; this.view && this.update(this.view); });
+    if (this.button) on(this.button, "click", () => { this.number += 20; this.update(this.view); });
   }
 
   update(view) {

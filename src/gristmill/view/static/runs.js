@@ -147,7 +147,7 @@ function arrange() {
   for (const [key, figure] of figures) if (!kept.has(figure.root)) { figure.remove(); figures.delete(key); }
   for (const title of titles.values()) if (!kept.has(title)) title.remove();
   order.forEach((node, number) => { if (place.children[number] !== node) place.insertBefore(node, place.children[number] || null); });
-  place.querySelectorAll(":scope > .empty").forEach((node) => node.remove());
+  place.querySelector(".empty")?.remove();
   if (!order.length) place.append(element("p.hint.empty", visible.length ? "No records yet. The curves appear when the run records its first steps." : "All runs are hidden."));
 }
 

@@ -56,10 +56,7 @@ async function load(wanted = {}) {
     return;
   }
   if (ticket !== loading) return;
-  if (facts.problem) {
-    fail(facts);
-    return;
-  }
+  if (facts.problem) return fail(facts);
   problem = null;
   showError(null);
   room.facts = facts;

@@ -32,22 +32,22 @@ export function tokenDialog(names) {
     }
     if (turn !== latest) return;
     showError(null);
-    const open = (other) => {
-      visited.push([number, other]);
-      show(number, other);
-    };
     dialog.querySelector("h2").replaceChildren("Token ", chip(fromHex(token.hex), token.special), names.length > 1 ? element("small", ` ${names[number]}`) : "");
-    content.replaceChildren(...sections(token, open));
+    content.replaceChildren(...sections(token, (other) => open(number, other)));
     back.hidden = visited.length < 2;
     if (!dialog.open) dialog.showModal();
     else dialog.querySelector("h2").focus();
     content.scrollTop = 0;
   }
 
+  function open(number, id) {
+    visited.push([number, id]);
+    show(number, id);
+  }
+
   return (number, id) => {
     visited.length = 0;
-    visited.push([number, id]);
-    return show(number, id);
+    open(number, id);
   };
 }
 
