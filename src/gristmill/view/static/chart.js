@@ -376,7 +376,7 @@ export class Chart {
       const swatch = element("span", { class: line.diamonds ? "swatch diamond" : "swatch", "aria-hidden": "true" });
       swatch.style.color = this.view.color(run, line);
       const item = isOne ? key : run.number;
-      if (!items.has(item)) items.set(item, element("li", swatch, isOne ? null : element("bdi.name", run.name)));
+      if (!items.has(item)) items.set(item, element("li", swatch, isOne ? null : element("bdi", run.name)));
       const words = this.definition.lines.length > 1 ? line.words : isOne ? "last" : "";
       items.get(item).append(element("span", { class: isOne ? null : "grey" }, ` ${words} `), this.values.get(key));
     }
