@@ -12,7 +12,7 @@ playwright = pytest.importorskip("playwright.sync_api")
 
 BLOCKED = """
 for (const name of ["localStorage", "sessionStorage"]) {
-  Object.defineProperty(window, name, { get() { throw new DOMException("The operation is insecure.", "SecurityError"); } });
+  Object.defineProperty(window, name, { get() { throw new DOMException("Access is denied.", "SecurityError"); } });
 }
 """
 
