@@ -564,3 +564,58 @@ def test_a_page_that_was_away_for_long_gets_a_snapshot(tmp_path, monkeypatch):
     append(run / "metrics.jsonl", "".join(map(line, range(200, 220))))
     followed.poll(look_at_state=False)
     assert followed.event_after(position)[0] == "snapshot"
+
+
+def test_100_000_records_arrive_complete_and_in_order(tmp_path, monkeypatch):
+    monkeypatch.setattr("gristmill.view.metrics_tail.POLL_BYTES", 1 << 20)  # so that a part takes several polls
+    num_records, part_bytes = 100_000, 2_000_003
+    losses = np.random.default_rng(0).normal(3.0, 0.5, num_records).round(6)
+    losses[12_345] = 50.0
+    records = []
+    for i, loss in enumerate(losses.tolist()):
+        step = 3 * (i + 1)
+        records.append({"kind": "train", "step": step, "loss": loss, "tokens": 64 * step})
+        if step % 3_000 == 0:
+            records.append({"kind": "val", "step": step, "loss": loss + 1.0})
+        if step % 30_000 == 0:
+            records.append({"kind": "sample", "step": step, "prompt": "", "text": f"text {step}"})
+    content = "".join(json.dumps(record) + "\n" for record in records)
+    write_json(tmp_path / "config.json", {"max_steps": 400_000})
+    followed = FollowedRun(0, Artefact("run", tmp_path))
+    position, num_polls = None, 0
+    for first in range(0, len(content), part_bytes):  # most parts end inside a line
+        append(tmp_path / "metrics.jsonl", content[first : first + part_bytes])
+        while followed.poll(look_at_state=False):
+            num_polls += 1
+        name, _, position = followed.event_after(position)
+        assert name == "snapshot"  # too many records to append
+    followed.poll(look_at_state=True)
+    assert num_polls > 3
+
+    status = followed.status
+    assert (status.state, status.step, status.total, status.num_damaged) == ("stopped", 300_000, 400_000, 0)
+    assert status.loss == losses[-1] and status.val_loss == losses[-1] + 1.0 and status.problem == ""
+    name, snapshot, position = followed.event_after(None)
+    tables = snapshot["tables"]
+    assert (name, tables["train"]["count"], tables["val"]["count"]) == ("snapshot", 100_000, 100)
+    samples = [(sample.step, sample.text) for sample in snapshot["samples"]]
+    assert samples == [(step, f"text {step}") for step in range(30_000, 300_001, 30_000)]
+    size, columns = tables["train"]["size"], tables["train"]["columns"]
+    assert size == 64
+    groups = [losses[at : at + size] for at in range(0, 100_000, size)]
+    means = [sum(group) / len(group) for group in groups]
+    np.testing.assert_allclose(decoded(columns["loss"], "mean"), means, rtol=1e-6)
+    np.testing.assert_array_equal(decoded(columns["loss"], "min"), np.float32([min(group) for group in groups]))
+    np.testing.assert_array_equal(decoded(columns["loss"], "max"), np.float32([max(group) for group in groups]))
+    ends = [min(100_000, at + size) for at in range(0, 100_000, size)]
+    for place, factor in (("step", 3), ("tokens", 192)):
+        found = np.frombuffer(base64.b64decode(columns[place]["mean"]), "<f8")
+        assert found.tolist() == [factor * end for end in ends]
+
+    append(tmp_path / "metrics.jsonl", line(300_003, loss=2.5))
+    followed.poll(look_at_state=False)
+    name, appended, _ = followed.event_after(position)
+    rows = appended["tables"]["train"]
+    assert (name, rows["step"], rows["loss"]) == ("append", [300_003], [2.5])
+    zoomed = followed.window(30_000, 36_000)["tables"]["train"]  # finer: every record
+    assert (zoomed["count"], zoomed["size"]) == (2_001, 1)
