@@ -65,7 +65,7 @@ function codePoint(character) {
 }
 
 /** Put a token into a node: text, signs for white space, code points of invisible characters, bytes in hexadecimal. */
-export function drawToken(node, bytes, { whitespace = true, limit = 400 } = {}) {
+function drawToken(node, bytes, { whitespace = true, limit = 400 } = {}) {
   let run = "";
   const flush = (...more) => {
     if (run) node.append(run);
