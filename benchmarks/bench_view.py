@@ -23,7 +23,6 @@ import gristmill as gm
 from gristmill.bench.machine import describe_run
 from gristmill.bench.tables import markdown_table, write_result
 from gristmill.sample_corpus import stories
-
 from view_runs import Row, chromium, measure_long_run, measure_training, view
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -120,8 +119,9 @@ NOTES = {
     "training": (
         "Training: a small model trains on the CPU, with one thread and with all. Phases with a page open and phases "
         "without one alternate, and the first of a pair alternates too. Each value compares the time per step in a "
-        "phase with that of its neighbor. Server and browser run on the same machine: with one thread they have the "
-        "other core, and with all threads they take their time from the training."
+        "phase with that of its neighbor; a pair in which other processes used a tenth of a CPU is measured again. "
+        "Server and browser run on the same machine: with one thread they have the other core, and with all threads "
+        "they take their time from the training."
     ),
 }
 

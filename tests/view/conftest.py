@@ -14,6 +14,7 @@ def browser():
     if program is None:
         pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
     playwright = pytest.importorskip("playwright.sync_api")
+    playwright.expect.set_options(timeout=15_000)  # a page of runs paints every few seconds
     with playwright.sync_playwright() as started:
         running = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield running

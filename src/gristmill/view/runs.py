@@ -37,9 +37,7 @@ from gristmill.view.run_state import Description, Status, records_of, status_of,
 
 __all__ = ["routes"]
 
-POLL_SECONDS = 1.0
-SLOW_POLL_SECONDS = 2.0  # if nothing has changed for a while
-PATIENCE_SECONDS = 10.0
+POLL_SECONDS = 2.0
 NUM_THREADS = 4  # of all event streams together: they may wait for each other, and other requests must not
 STATE_SECONDS = 2.0  # between two looks at the lock of a run and its config.json
 MAX_ROWS = 4_000  # new records of a page that reconnects; with more, a new snapshot is smaller
@@ -283,7 +281,7 @@ class Follower:
             self._changed.set()
 
     async def _follow(self) -> None:
-        looked = changed = -math.inf
+        looked = -math.inf
         while True:
             now = time.monotonic()
             look_at_state = now - looked >= STATE_SECONDS
@@ -293,11 +291,9 @@ class Follower:
             )
             self._ready.set()
             if has_changed:
-                changed = now
                 self._changed.set()
                 self._changed = asyncio.Event()
-            is_slow = now - changed > PATIENCE_SECONDS
-            await asyncio.sleep(0.0 if has_more else SLOW_POLL_SECONDS if is_slow else POLL_SECONDS)
+            await asyncio.sleep(0.0 if has_more else POLL_SECONDS)
 
     def _poll(self, *, look_at_state: bool) -> tuple[bool, bool]:
         has_more = [run.poll(look_at_state=look_at_state) for run in self.runs]

@@ -7,7 +7,7 @@ import { AXES, GROUPS, chartsOf } from "./run_charts.js";
 import { Card, entryLists, fillDetails } from "./run_texts.js";
 import { Run } from "./series.js";
 
-const PAINT_MILLISECONDS = 2000; // between two paintings of new records: each costs about 10 ms of a core
+const PAINT_MILLISECONDS = 4000; // between two paintings of new records: each costs about 10 ms of a core
 const DETAIL_MILLISECONDS = 10000; // between two updates of the table of figures
 const RETRY_MILLISECONDS = 3000;
 const FIRST_VISIBLE = 8; // runs, of a folder with many
