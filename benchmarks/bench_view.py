@@ -1,18 +1,16 @@
-"""Measure the pages of `gristmill view` in Chromium: how long after the last key the tokens are on the screen.
+"""Measure the pages of `gristmill view` in Chromium: typing, opening a long run, and the cost of an open page.
 
-    python benchmarks/bench_view.py                          all bars, 12 repetitions
+    python benchmarks/bench_view.py                          all bars
+    python benchmarks/bench_view.py --bars training --pairs 20 --seconds 30
     python benchmarks/bench_view.py --tokenizer a.json b.json
     python benchmarks/bench_view.py --quick                  a smoke test that writes nothing
 
-The server is a process of its own, as for a user. To add a bar, write a function `measure_X(browser, options)` that
-returns rows, and add it to `BARS`.
+The server is a process of its own, as for a user. To add a bar, write a function `measure_X(browser, options, folder)`
+that yields rows, and add it to `BARS`. The bars of the page of runs are in view_runs.py.
 """
 
 import argparse
-import contextlib
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -25,6 +23,8 @@ import gristmill as gm
 from gristmill.bench.machine import describe_run
 from gristmill.bench.tables import markdown_table, write_result
 from gristmill.sample_corpus import stories
+
+from view_runs import Row, chromium, measure_long_run, measure_training, view
 
 RESULTS = Path(__file__).resolve().parent / "results"
 NUM_CHARACTERS = 1_000
@@ -41,48 +41,44 @@ OBSERVE = """() => {
     .observe(document.getElementById("panels"), { childList: true, subtree: true, characterData: true });
 }"""
 
-Row = dict[str, Any]
-
 
 def main() -> int:
     """Measure, show, write."""
     options = _options()
     load = os.getloadavg()[0]
-    with tempfile.TemporaryDirectory() as folder, _chromium() as browser:
-        if not options.tokenizer:
-            options.tokenizer = _train_tokenizers(Path(folder), options)
-        rows = [row for measure in BARS for row in measure(browser, options)]
-    table = markdown_table(
-        ["bar", "median ms", "min–max ms", "bound ms"],
-        [
-            [row["bar"], f"{median(row['ms']):.1f}", f"{min(row['ms']):.1f}–{max(row['ms']):.1f}", str(row["bound_ms"])]
-            for row in rows
-        ],
-    )
+    rows = []
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+        for name in options.bars:
+            for row in BARS[name](browser, options, Path(folder)):
+                print(f"{row['bar']}: median {median(row['values']):.3g} {row['unit']}", file=sys.stderr, flush=True)
+                rows.append(row)
+    table = markdown_table(["bar", "median", "min–max", "bound"], list(map(_cells, rows)))
     print(table)
     if not options.quick:
-        note = (
-            "Time from the event of the last key to the first task after the animation frame in which the page drew "
-            "the tokens of the whole text. Every key is a real key event, sent as fast as the browser takes them."
-        )
-        about = describe_run(["gristmill", "starlette", "uvicorn", "playwright"])
+        about = describe_run(["gristmill", "starlette", "uvicorn", "playwright", "torch"])
         about["load average of the last minute"] = f"{load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end"
-        write_result(
-            "view", title="Pages", about=about, body=f"{table}\n\n{note}", data={"rows": rows}, folder=options.output
-        )
-    return int(any(median(row["ms"]) > row["bound_ms"] for row in rows))
+        body = "\n\n".join([table, *(NOTES[name] for name in options.bars)])
+        write_result("view", title="Pages", about=about, body=body, data={"rows": rows}, folder=options.output)
+    return int(any(row["bound"] is not None and median(row["values"]) > row["bound"] for row in rows))
 
 
-def measure_typing(browser: Any, options: argparse.Namespace) -> Iterator[Row]:
+def _cells(row: Row) -> list[str]:
+    values, unit = row["values"], row["unit"]
+    bound = f"{row['bound']:,} {unit}" if row["bound"] is not None else "–"
+    return [row["bar"], f"{median(values):.3g} {unit}", f"{min(values):.3g}–{max(values):.3g}", bound]
+
+
+def measure_typing(browser: Any, options: argparse.Namespace, folder: Path) -> Iterator[Row]:
     """Yield the time from the last of 1,000 keys to the tokens on the screen, for one tokenizer and for all."""
     text = " ".join(next(stories(7)).split())[: options.characters]
-    for count in sorted({1, len(options.tokenizer)}):
-        paths = options.tokenizer[:count]
+    tokenizers = options.tokenizer or _train_tokenizers(folder, options)
+    for count in sorted({1, len(tokenizers)}):
+        paths = tokenizers[:count]
         expected = sum(len(gm.Tokenizer.load(path).encode(text)) for path in paths)
-        with _view(paths) as address:
+        with view(*paths) as (address, _):
             times = [_type(browser, f"{address}tokenizers", text, expected) for _ in range(options.repetitions)]
         beside = f"{count} tokenizers side by side" if count > 1 else "one tokenizer"
-        yield {"bar": f"{len(text):,} characters typed, {beside}", "ms": times, "bound_ms": 50}
+        yield {"bar": f"{len(text):,} characters typed, {beside}", "unit": "ms", "values": times, "bound": 50}
 
 
 def _type(browser: Any, address: str, text: str, num_tokens: int) -> float:
@@ -106,7 +102,28 @@ def _type(browser: Any, address: str, text: str, num_tokens: int) -> float:
         context.close()
 
 
-BARS: list[Callable[[Any, argparse.Namespace], Iterator[Row]]] = [measure_typing]
+BARS: dict[str, Callable[[Any, argparse.Namespace, Path], Iterator[Row]]] = {
+    "typing": measure_typing,
+    "long-run": measure_long_run,
+    "training": measure_training,
+}
+NOTES = {
+    "typing": (
+        "Characters typed: time from the event of the last key to the first task after the animation frame in which "
+        "the page drew the tokens of the whole text. Every key is a real key event, sent as fast as the browser takes "
+        "them."
+    ),
+    "long-run": (
+        "Records: time from the navigation to the first task after the animation frame in which the first curve was "
+        "drawn. A fresh server parses metrics.jsonl within this time."
+    ),
+    "training": (
+        "Training: a small model trains on the CPU, with one thread and with all. Phases with a page open and phases "
+        "without one alternate, and the first of a pair alternates too. Each value compares the time per step in a "
+        "phase with that of its neighbor. Server and browser run on the same machine: with one thread they have the "
+        "other core, and with all threads they take their time from the training."
+    ),
+}
 
 
 def _options() -> argparse.Namespace:
@@ -114,12 +131,17 @@ def _options() -> argparse.Namespace:
     add = parser.add_argument
     add("--tokenizer", nargs="+", type=Path, help="tokenizers to show (default: three, trained on the sample corpus)")
     add("--characters", type=int, default=NUM_CHARACTERS, help="characters to type (default: 1000)")
-    add("--repetitions", type=int, default=12, help="repetitions of each row (default: 12)")
-    add("--quick", action="store_true", help="one repetition of 50 characters, write nothing")
+    add("--bars", nargs="+", choices=BARS, default=list(BARS), help="bars to measure (default: all)")
+    add("--repetitions", type=int, default=9, help="repetitions of typing and of opening a run (default: 9)")
+    add("--records", type=int, default=100_000, help="records of the long run (default: 100000)")
+    add("--pairs", type=int, default=10, help="pairs of phases with and without a page (default: 10)")
+    add("--seconds", type=float, default=20.0, help="length of a phase (default: 20)")
+    add("--quick", action="store_true", help="a smoke test: small numbers, writes nothing")
     add("--output", type=Path, default=RESULTS, help="folder for the table (default: the committed one)")
     options = parser.parse_args()
     if options.quick:
-        options.characters, options.repetitions = 50, 1
+        options.characters, options.repetitions, options.records = 50, 1, 1_000
+        options.pairs, options.seconds = 1, 1.0
     return options
 
 
@@ -130,28 +152,6 @@ def _train_tokenizers(folder: Path, options: argparse.Namespace) -> list[Path]:
     for path, size in zip(paths, sizes, strict=True):
         gm.train_tokenizer(texts, vocab_size=size, special_tokens=["<|endoftext|>"], progress=None).save(path)
     return paths
-
-
-@contextlib.contextmanager
-def _view(paths: list[Path]) -> Iterator[str]:
-    command = [sys.executable, "-m", "gristmill", "view", *map(str, paths)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
-        try:
-            assert server.stdout is not None
-            yield server.stdout.readline().strip()
-        finally:
-            server.terminate()
-
-
-@contextlib.contextmanager
-def _chromium() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 if __name__ == "__main__":

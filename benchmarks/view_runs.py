@@ -1,12 +1,6 @@
-"""Measure the page of runs: how fast a long run opens, and what an open page costs a training step.
+"""The bars of `bench_view.py` about the page of runs: how fast a long run opens, and what an open page costs a training.
 
-    python benchmarks/view_runs.py                           both, prints tables and JSON
-    python benchmarks/view_runs.py --pairs 9 --seconds 20    longer phases
-    python benchmarks/view_runs.py --quick                   a smoke test
-
-`run_of_100_000_records` opens a fresh server and a fresh page each time, so the records are parsed within the time.
-`training_step` trains a small model on the CPU in one process and alternates between phases with a page open and
-without: the step times of neighbouring phases are compared. Browser, server and training share all cores.
+Browser, server and training share the cores of the machine.
 """
 
 import argparse
@@ -18,18 +12,17 @@ import random
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import gristmill as gm
+from gristmill.bench.machine import num_cores
 from gristmill.sample_corpus import stories
 
-Row = dict[str, Any]
+Row = dict[str, Any]  # bar, unit, values, and a bound or None
 SETTLE_SECONDS = 2.0  # after a switch, not counted: the page loads
 # The clock starts with the navigation and stops in the task after the frame in which the first curve was drawn.
 OBSERVE = """
@@ -42,30 +35,14 @@ OBSERVE = """
 TRAINING = """
 import sys
 import gristmill as gm
-shards, out, device = sys.argv[1:]
+shards, out = sys.argv[1:]
 gm.lm.train(shards, out=out, max_steps=10_000_000, num_layers=2, num_heads=2, d_model=64, context_length=64,
-            batch_size=8, learning_rate=1e-3, progress=None, device=device, val_check_interval=10_000_000,
+            batch_size=8, learning_rate=1e-3, progress=None, device="cpu", val_check_interval=10_000_000,
             checkpoint_interval=10_000_000, log_interval=10)
 """
 
 
-def main() -> int:
-    """Measure and show."""
-    options = _options()
-    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
-        rows = []
-        for row in chain(
-            run_of_100_000_records(browser, options, Path(folder)), training_step(browser, options, Path(folder))
-        ):
-            rows.append(row)
-            values = row["values"]
-            spread = f"{min(values):.3g} to {max(values):.3g}"
-            print(f"{row['bar']}: median {median(values):.3g} {row['unit']} ({spread}, n={len(values)})", flush=True)
-    print(json.dumps(rows))
-    return 0
-
-
-def run_of_100_000_records(browser: Any, options: argparse.Namespace, folder: Path) -> Iterator[Row]:
+def measure_long_run(browser: Any, options: argparse.Namespace, folder: Path) -> Iterator[Row]:
     """Yield the time from the navigation to the painted curves, for a fresh server and for one that was used before."""
     run = folder / "long"
     write_long_run(run, options.records)
@@ -74,8 +51,8 @@ def run_of_100_000_records(browser: Any, options: argparse.Namespace, folder: Pa
         with view(run) as (address, _):
             fresh.append(_open(browser, address))
             again.append(_open(browser, address))
-    yield {"bar": f"{options.records:,} records, fresh server", "unit": "ms", "values": fresh}
-    yield {"bar": f"{options.records:,} records, opened again", "unit": "ms", "values": again}
+    yield {"bar": f"run of {options.records:,} records, fresh server", "unit": "ms", "values": fresh, "bound": 1_000}
+    yield {"bar": f"run of {options.records:,} records, opened again", "unit": "ms", "values": again, "bound": 1_000}
 
 
 def _open(browser: Any, address: str) -> float:
@@ -91,38 +68,51 @@ def _open(browser: Any, address: str) -> float:
         context.close()
 
 
-def training_step(browser: Any, options: argparse.Namespace, folder: Path) -> Iterator[Row]:
+def measure_training(browser: Any, options: argparse.Namespace, folder: Path) -> Iterator[Row]:
     """Yield how much longer a step is with a page open, per pair of phases, and the CPU time of server and browser."""
     texts = list(islice(stories(0), 2_000))
     tok = gm.train_tokenizer(texts, vocab_size=1_000, special_tokens=["<|endoftext|>"], progress=None)
     gm.encode_corpus(texts, tok, out=folder / "shards", progress=None)
-    run = folder / "run"
-    command = [sys.executable, "-c", TRAINING, str(folder / "shards"), str(run), options.device]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as training:
+    for num_threads in sorted({1, num_cores()}):
+        run = folder / f"run{num_threads}"
+        with _training(folder / "shards", run, num_threads) as training, view(run) as (address, server):
+            processes = {"training": training, "server": server}
+            phases = [_phase(browser, address, run, options, processes, i) for i in range(2 * options.pairs)]
+        yield from _training_rows(phases, f"training with {num_threads} thread{'s' * (num_threads > 1)}")
+
+
+def _training_rows(phases: list[dict[str, Any]], about: str) -> Iterator[Row]:
+    pairs = [sorted(phases[i : i + 2], key=lambda phase: phase["is_open"]) for i in range(0, len(phases), 2)]
+    for name, key, bound in (("wall time of a step", "step", 0.5), ("CPU time of a step", "step_cpu", None)):
+        changes = [100 * (with_page[key] / without[key] - 1) for without, with_page in pairs]
+        yield {"bar": f"{about}: {name}, page open against closed", "unit": "%", "values": changes, "bound": bound}
+    steps = [1e3 * without["step"] for without, _ in pairs]
+    yield {"bar": f"{about}: a step without a page", "unit": "ms", "values": steps, "bound": None}
+    for name in ("server", "browser"):
+        shares = [100 * with_page[name] / num_cores() for _, with_page in pairs]
+        yield {"bar": f"{about}: CPU time of the {name}, of all cores", "unit": "%", "values": shares, "bound": None}
+
+
+@contextlib.contextmanager
+def _training(shards: Path, run: Path, num_threads: int) -> Iterator[int]:
+    """Yield the number of a process that trains, after its first record."""
+    command = [sys.executable, "-c", TRAINING, str(shards), str(run)]
+    environment = os.environ | {"OMP_NUM_THREADS": str(num_threads)}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as training:
         try:
             while not (run / "metrics.jsonl").exists() or _last(run) is None:
                 if training.poll() is not None:
                     raise RuntimeError("the training ended: run it by hand to see why")
                 time.sleep(0.2)
-            with view(run) as (address, server):
-                phases = [_phase(browser, address, run, options, server, i) for i in range(2 * options.pairs)]
+            yield training.pid
         finally:
-            training.terminate()
-    pairs = [(phases[i], phases[i + 1]) for i in range(0, len(phases) - 1, 2)]
-    changes = []
-    for one, other in pairs:
-        with_page, without = (one, other) if one["is_open"] else (other, one)
-        changes.append(100 * (with_page["step"] / without["step"] - 1))
-    opened = [phase for phase in phases if phase["is_open"]]
-    yield {"bar": "step with a page open, against the phase beside it", "unit": "%", "values": changes}
-    yield {"bar": "a step", "unit": "ms", "values": [1e3 * phase["step"] for phase in phases if not phase["is_open"]]}
-    for name in ("server", "browser"):
-        shares = [100 * phase[name] / (os.cpu_count() or 1) for phase in opened]
-        yield {"bar": f"CPU time of the {name}, of all cores", "unit": "%", "values": shares}
+            training.kill()
 
 
 def _phase(
-    browser: Any, address: str, run: Path, options: argparse.Namespace, server: int, number: int
+    browser: Any, address: str, run: Path, options: argparse.Namespace, processes: dict[str, int], number: int
 ) -> dict[str, Any]:
     """Measure the steps of a phase. The order within a pair alternates: open first, then closed first."""
     is_open = number % 4 in (0, 3)
@@ -133,19 +123,32 @@ def _phase(
             page.goto(f"{address}runs")
             page.locator("[data-redraws]").first.wait_for()
         time.sleep(SETTLE_SECONDS)
-        first, cpu, began = _last(run), (_cpu(server), _browser_cpu()), time.monotonic()
+        first, before, began = _next(run), _cpu_times(processes), time.monotonic()
         time.sleep(options.seconds)
-        while (last := _last(run)) is None or first is None or last["step"] <= first["step"]:
-            time.sleep(0.1)
-        elapsed = time.monotonic() - began
-        return {
-            "is_open": is_open,
-            "step": (last["seconds"] - first["seconds"]) / (last["step"] - first["step"]),
-            "server": (_cpu(server) - cpu[0]) / elapsed,
-            "browser": (_browser_cpu() - cpu[1]) / elapsed,
-        }
+        last, after, elapsed = _next(run), _cpu_times(processes), time.monotonic() - began
     finally:
         context.close()
+    num_steps = last["step"] - first["step"]
+    spent = {name: after[name] - before[name] for name in after}
+    return {
+        "is_open": is_open,
+        "step": (last["seconds"] - first["seconds"]) / num_steps,
+        "step_cpu": spent["training"] / num_steps,
+        "server": spent["server"] / elapsed,
+        "browser": spent["browser"] / elapsed,
+    }
+
+
+def _next(run: Path) -> dict[str, Any]:
+    """Wait for the next training record, and return it."""
+    seen = _last(run)
+    while (record := _last(run)) is None or record == seen:
+        time.sleep(0.002)
+    return record
+
+
+def _cpu_times(processes: dict[str, int]) -> dict[str, float]:
+    return {**{name: _cpu(number) for name, number in processes.items()}, "browser": _browser_cpu()}
 
 
 def _last(run: Path) -> dict[str, Any] | None:
@@ -214,9 +217,9 @@ def write_long_run(folder: Path, num_records: int) -> None:
 
 
 @contextlib.contextmanager
-def view(path: Path) -> Iterator[tuple[str, int]]:
+def view(*paths: Path) -> Iterator[tuple[str, int]]:
     """Yield the address of a server, a process of its own as for a user, and its process number."""
-    command = [sys.executable, "-m", "gristmill", "view", str(path)]
+    command = [sys.executable, "-m", "gristmill", "view", *map(str, paths)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
         try:
             assert server.stdout is not None
@@ -235,22 +238,3 @@ def chromium() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield browser
         browser.close()
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = parser.add_argument
-    add("--records", type=int, default=100_000, help="records of the long run (default: 100000)")
-    add("--repetitions", type=int, default=7, help="fresh servers that the long run is opened on (default: 7)")
-    add("--pairs", type=int, default=8, help="pairs of phases with and without a page (default: 8)")
-    add("--seconds", type=float, default=15.0, help="length of a phase (default: 15)")
-    add("--device", default="cpu", help="device of the training (default: cpu)")
-    add("--quick", action="store_true", help="a smoke test: small numbers")
-    options = parser.parse_args()
-    if options.quick:
-        options.records, options.repetitions, options.pairs, options.seconds = 1_000, 1, 1, 1.0
-    return options
-
-
-if __name__ == "__main__":
-    sys.exit(main())

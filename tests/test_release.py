@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def build_wheels(monkeypatch):
+    """tools/build_wheels.py, imported for one test."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    yield importlib.import_module("build_wheels")
+    del sys.modules["build_wheels"]
 
 
 def test_wheels_are_built_for_every_declared_python():
@@ -25,10 +36,46 @@ def test_the_files_that_the_smoke_test_expects_exist(monkeypatch):
     del sys.modules["smoke_test"]
 
 
-def test_the_local_builder_knows_every_python_of_a_release(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    import build_wheels
-
+def test_the_local_builder_knows_every_python_of_a_release(build_wheels):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     built = project["tool"]["cibuildwheel"]["build"].split()
     assert [f"python3.{build.removeprefix('cp3').partition('-')[0]}" for build in built] == list(build_wheels.PYTHONS)
+
+
+def wheels_of_a_release(settings):
+    """The file names that cibuildwheel gives the wheels."""
+    for build in settings["build"].split():
+        abi = build.partition("-")[0]
+        for machine in settings["linux"]["archs"]:
+            platform = f"manylinux_2_27_{machine}.manylinux_2_28_{machine}"
+            yield f"gristmill-0.1.0-{abi.rstrip('t')}-{abi}-{platform}.whl"
+
+
+def test_every_missing_wheel_of_a_release_is_named(build_wheels):
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]
+    names = list(wheels_of_a_release(settings))
+    assert len(names) == 10 and build_wheels.missing_wheels(names, settings) == []
+    for i, name in enumerate(names):
+        abi, platform = name.removesuffix(".whl").split("-")[-2:]
+        machine = "x86_64" if platform.endswith("x86_64") else "aarch64"
+        # The wheel of this machine only, without a manylinux tag, must not count.
+        others = [*names[:i], *names[i + 1 :], f"gristmill-0.1.0-{abi}-{abi}-linux_{machine}.whl"]
+        assert build_wheels.missing_wheels(others, settings) == [f"{abi} on {machine}"]
+    assert len(build_wheels.missing_wheels([], settings)) == 10
+
+
+def test_a_release_with_a_missing_wheel_fails(build_wheels):
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]
+    wheels = [Path(name) for name in wheels_of_a_release(settings)]
+    build_wheels._check_complete(wheels)
+    with pytest.raises(SystemExit, match="lacks wheels for cp314t on aarch64, which"):
+        build_wheels._check_complete(wheels[:-1])
+
+
+def test_make_wheel_installs_the_group_of_pyproject():
+    makefile = (ROOT / "Makefile").read_text()
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    pinned = (ROOT / "constraints.txt").read_text().lower()
+    assert "$(PIP) --group release\n" in makefile
+    for requirement in groups["release"]:
+        assert f"\n{requirement.partition('>')[0]}==" in pinned, requirement

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -23,9 +24,17 @@ def screenshots():
 
 def test_committed_pictures_are_small_and_have_an_entry(screenshots):
     found = {path.stem.removeprefix("view-"): path for path in IMAGES.glob("view-*.png")}
-    assert found and set(found) <= set(screenshots.PICTURES)
+    assert set(found) == set(screenshots.PICTURES)
     assert max(path.stat().st_size for path in found.values()) <= screenshots.MAX_BYTES
     assert len(screenshots.PICTURES) <= 8
+
+
+def test_every_picture_is_on_a_page_with_a_description_and_every_page_has_its_pictures(screenshots):
+    pages = [*ROOT.glob("docs/**/*.md"), ROOT / "README.md"]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    described = re.findall(r"!\[[^\]]{20,}\]\((?:docs/|\.\./)?images/view-([\w-]+)\.png\)", text)
+    mentioned = re.findall(r"images/view-([\w-]+)", text)
+    assert set(described) == set(mentioned) == set(screenshots.PICTURES)
 
 
 def test_every_picture_is_of_a_page_at_a_tested_width(screenshots):

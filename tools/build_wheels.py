@@ -1,17 +1,20 @@
 """Build the sdist and the wheels of a release into dist/, and test each wheel in an empty virtual environment.
 
 With Docker: cibuildwheel builds manylinux wheels for every Python in pyproject.toml, for x86-64 and aarch64 (the latter
-under qemu, unless this machine is one). Without Docker: wheels for this platform and every supported Python on PATH,
-built from the sdist and repaired by auditwheel. Their platform tag then depends on the C library of this machine.
+under qemu, unless this machine is one). A missing wheel is an error. Without Docker: wheels for this platform and every
+supported Python on PATH, built from the sdist and repaired by auditwheel. Their platform tag then depends on the C
+library of this machine.
 """
 
 import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
@@ -24,13 +27,16 @@ def main() -> int:
     _run([sys.executable, "-m", "build", "--sdist", "--outdir", DIST, ROOT])
     (sdist,) = DIST.glob("*.tar.gz")
     _check_sdist(sdist)
-    if _has_docker():
+    has_docker = _has_docker()
+    if has_docker:
         _run([sys.executable, "-m", "cibuildwheel", "--platform", "linux", "--output-dir", DIST, sdist])
     else:
         print("Docker is not running: building for this platform and the Pythons on PATH only.", flush=True)
         for python in _pythons():
             _build_here(python, sdist)
     wheels = sorted(DIST.glob("*.whl"))
+    if has_docker:
+        _check_complete(wheels)
     for wheel in wheels:
         _check_wheel(wheel)
     for path in [sdist, *wheels]:
@@ -64,6 +70,42 @@ def _check_sdist(sdist: Path) -> None:
     contained = {name.partition("/")[2] for name in _output(["tar", "-tzf", str(sdist)]).splitlines()}
     if missing := sorted(needed - contained):
         raise SystemExit(f"{sdist.name} lacks {', '.join(missing[:10])}. Check [tool.scikit-build] in pyproject.toml.")
+
+
+def _check_complete(wheels: Sequence[Path]) -> None:
+    """Fail if a wheel is missing that cibuildwheel was configured to build."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["cibuildwheel"]
+    if missing := missing_wheels([wheel.name for wheel in wheels], settings):
+        raise SystemExit(
+            f"dist/ lacks wheels for {', '.join(missing)}, which [tool.cibuildwheel] in pyproject.toml lists. Read the "
+            f"output of cibuildwheel above. To build for aarch64 on x86-64, Docker needs qemu (docs/releasing.md)."
+        )
+
+
+def missing_wheels(names: Iterable[str], settings: Mapping[str, Any]) -> list[str]:
+    """Return each Python and platform of `settings`, the table [tool.cibuildwheel], without a wheel among `names`.
+
+    >>> settings = {"build": "cp313-* cp314t-*", "linux": {"archs": ["x86_64", "aarch64"]}}
+    >>> manylinux = "manylinux_2_27_{0}.manylinux_2_28_{0}"
+    >>> x86, arm = (manylinux.format(machine) for machine in settings["linux"]["archs"])
+    >>> missing_wheels([f"gristmill-1-cp313-cp313-{x86}.whl", f"gristmill-1-cp314-cp314t-{arm}.whl"], settings)
+    ['cp313 on aarch64', 'cp314t on x86_64']
+    """
+    tags = [name.removesuffix(".whl").split("-")[-2:] for name in names]  # ABI and platform: cp314t has its own ABI
+    wanted = [
+        (build.partition("-")[0], machine)
+        for build in settings["build"].split()
+        for machine in settings["linux"]["archs"]
+    ]
+    return [
+        f"{abi} on {machine}"
+        for abi, machine in wanted
+        if not any(tag[0] == abi and _is_manylinux(tag[1], machine) for tag in tags)
+    ]
+
+
+def _is_manylinux(platform: str, machine: str) -> bool:
+    return any(part.startswith("manylinux") and part.endswith(f"_{machine}") for part in platform.split("."))
 
 
 def _check_wheel(wheel: Path) -> None:

@@ -27,6 +27,7 @@ from gristmill.bench.ablation.page import chart_of, notes_of, publish_ablation, 
 from gristmill.bench.ablation.rows import Row, chosen_rows, parse_letters
 from gristmill.bench.ablation.suites import cases_of
 from gristmill.bench.corpora import resolve
+from gristmill.bench.published import encoding_table, training_table
 from gristmill.reference.ablation import PROGRAMS, train
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -65,10 +66,10 @@ def test_every_row_has_a_time_or_a_reason(ablation):
     assert ablation.is_core_right
 
 
-def test_the_gpu_row_is_skipped_until_its_module_exists(ablation, corpus, monkeypatch):
+def test_the_gpu_row_is_skipped_with_the_reason(ablation):
     assert ablation.results[-1].reason == "skipped: this version of gristmill trains tokenizers on the CPU only"
-    monkeypatch.setattr(rows.importlib.util, "find_spec", lambda name: name == "gristmill.gpu" or None)
-    assert rows.reason_to_skip(ablation.results[-1].row, corpus.path) is None
+    assert table_of(ablation).splitlines()[-1].split("|")[-2].strip() == "skipped"
+    assert "(i) GPU: skipped: this version of gristmill trains tokenizers on the CPU only." in notes_of(ablation)
 
 
 def test_a_row_that_reaches_its_time_limit_is_extrapolated_and_marked(ablation):
@@ -167,6 +168,32 @@ def test_an_interruption_keeps_what_was_measured(corpus, tmp_path, monkeypatch):
     page = publish_ablation(ablation, tmp_path)
     assert json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))["interrupted"]
     assert "interrupted" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("cpus", [(1.0, 1.0, 1.0), (1.0, 1.0, 1.9)])
+def test_threads_that_kept_one_cpu_busy_are_repeated_once_and_marked_if_that_did_not_help(corpus, monkeypatch, cpus):
+    real, calls, cpus_of_two_threads = contest.measure, [], iter(cpus)
+
+    def measure(module, job, **options):
+        sample = real(module, job, **options)
+        calls.append(f"{job['letter']}{job['num_workers']}")
+        busy = next(cpus_of_two_threads) if calls[-1] == "h2" else 1.0
+        return dataclasses.replace(sample, cpu_seconds=busy * sample.seconds, foreign_cpu_seconds=0.0)
+
+    monkeypatch.setattr(contest, "measure", measure)
+    monkeypatch.setattr(contest, "CORE_ROUNDS", 1)
+    options = {"vocab_size": VOCAB_SIZE, "letters": "agh", "threads": [1, 2], "time_limit": 5}
+    ablation = run_ablation(corpus, **options, report=lambda _line: None)
+    assert calls == ["h2", "a1", "g2", "h1", "h2", "h2"]  # the first run gives the merges that the others must learn
+    marked = [cells.split("|")[1].strip() for cells in table_of(ablation).splitlines() if "†" in cells]
+    starved = ["(h) native core, 2 threads†"] if cpus[-1] == 1.0 else []
+    assert marked == ["(g) + parallel pretokenization†", *starved]
+    assert any(note.startswith("† CPU time / wall time at most 1.3") for note in notes_of(ablation))
+    measured = ablation.results[-1].measured
+    assert measured is not None and measured.total_seconds > 0
+    assert (measured.cpu_per_wall, len(measured.repeated_seconds)) == (pytest.approx(cpus[-1]), 1)
+    chart = chart_of(ablation, {"CPU": "a CPU", "cores": "2", "versions": "", "date": ""})
+    assert "(g) + parallel pretokenization†" in chart and "†: kept at" in chart
 
 
 def test_a_corpus_with_one_document_skips_parallel_pretokenization(tmp_path):
@@ -348,6 +375,13 @@ def test_the_documentation_shows_the_table_of_the_committed_result(name):
     table = next(part for part in result.split("\n\n") if part.startswith("| program"))
     assert "(h) native core, 1 thread" in table
     assert table in page
+
+
+@pytest.mark.parametrize(
+    ("page", "table"), [("how-it-works/ablation.md", training_table()), ("bench.md", encoding_table())]
+)
+def test_the_documentation_shows_the_published_figures(page, table):
+    assert table in (ROOT / "docs" / page).read_text(encoding="utf-8")
 
 
 def test_published_figures_are_shown_for_a_similar_corpus_and_the_same_vocabulary(ablation):

@@ -4,7 +4,7 @@ import lzma
 
 import pytest
 
-from gristmill.bench import corpora
+from gristmill.bench import corpora, train
 from gristmill.bench.scaling import _incomplete
 from gristmill.errors import OptionError
 
@@ -43,6 +43,33 @@ def test_an_empty_file_is_an_error(tmp_path):
     (tmp_path / "empty.txt").touch()
     with pytest.raises(OptionError, match="the file is empty"):
         corpora.resolve(tmp_path / "empty.txt")
+
+
+@pytest.mark.parametrize(
+    ("action", "options"),
+    [
+        ("train", ["--systems", "gristmill"]),
+        ("encode", ["--systems", "gristmill:encode_array"]),
+        ("pipeline", ["--systems", "gristmill:nanogpt"]),
+        ("scaling", []),
+        ("ablation", ["--rows", "h"]),
+    ],
+)
+def test_a_corpus_without_text_is_skipped_and_the_next_one_is_measured(
+    bench, small_corpus, tmp_path, monkeypatch, action, options
+):
+    monkeypatch.setattr(train.reference_digests, "tokenizers_digest", lambda *_, **__: None)
+    empty = tmp_path / "separators.txt"
+    empty.write_text("<|endoftext|>" * 2)
+    small = ["--vocab-size", 400, "--threads", 1, "--quick", *options]
+    code, out, err = bench(action, "--corpus", empty, small_corpus, *small)
+    assert code == 0, err
+    assert "skipped separators: " in err and "Traceback" not in err
+    assert "separators" not in out
+    assert [path.name.split("_")[1] for path in (tmp_path / "out").glob("*.json")] == ["stories"]
+    code, out, err = bench(action, "--corpus", empty, *small)
+    assert (code, out) == (1, "")
+    assert err.splitlines()[-1].startswith("gristmill: error: ")
 
 
 @pytest.mark.parametrize("text", ["a", "aä", "a€", "a😀"])

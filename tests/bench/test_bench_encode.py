@@ -6,8 +6,9 @@ import xml.etree.ElementTree as ET
 import pytest
 from bench_tables import rows_of
 
-from gristmill.bench import encode
-from gristmill.bench.fresh_process import measure
+from gristmill.bench import encode, encode_report
+from gristmill.bench.contest import OURS, Entry
+from gristmill.bench.fresh_process import Sample, measure
 
 SMALL = ("--vocab-size", 400, "--threads", 1, "--quick")
 
@@ -27,6 +28,16 @@ def test_encoding_is_compared_with_tiktoken_and_other_ids_have_no_time(bench, fa
     result = json.loads((tmp_path / "out" / "encode_stories_trained_1t.json").read_text())
     assert result["workers"][0]["num_threads"] == 1
     ET.fromstring((tmp_path / "out" / "encode_stories_trained_1t.svg").read_text())
+
+
+def test_workers_that_kept_one_cpu_busy_are_marked_in_the_table_of_workers():
+    entry = Entry(OURS, "encode_file", 2, lambda: pytest.fail("is not run"))
+    for cpu_seconds, name in ((1.0, "2†"), (1.9, "2")):
+        facts = {"cold": {"seconds": 1.0, "cpu_seconds": cpu_seconds}, "warm": [], "num_ids": 3_000_000}
+        entry.runs = [Sample(1.0, cpu_seconds, 0.0, 1, 1, facts)]
+        table, *notes, _published = encode_report._worker_parts([entry])
+        assert table.splitlines()[-1].split("|")[1:5] == [f" {name.ljust(7)} ", "   3.0M ", " 1.000 ", "      3,000 "]
+        assert any(note.startswith("† CPU/wall at most 1.3") for note in notes) == (name == "2†")
 
 
 @pytest.mark.parametrize("has_tiktoken", [True, False])

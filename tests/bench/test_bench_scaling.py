@@ -36,6 +36,17 @@ def test_every_stage_by_threads_and_size_and_a_part_too_small_skips_training(sma
     assert {path.name for path in tmp_path.glob("*.svg")} == {"scaling_stories_2t.svg", "scaling_stories_2t_sizes.svg"}
 
 
+def test_a_part_without_text_is_skipped_and_the_other_parts_are_measured(bench, small_corpus, tmp_path):
+    tiny = tmp_path / "tiny.txt"
+    tiny.write_text("low low low")
+    code, out, err = bench("scaling", "--corpus", tiny, small_corpus, "--vocab-size", 258, "--threads", 1, "--quick")
+    assert code == 0, err
+    assert "Skipped: the first 1/16 of the corpus (0 bytes). This part has no text." in out
+    result = json.loads((tmp_path / "out" / "scaling_tiny_1t.json").read_text())
+    assert {each["num_bytes"] for each in result["entries"]} == {len("low low low") // 4, len("low low low")}
+    assert (tmp_path / "out" / "scaling_stories_1t.json").exists()
+
+
 def test_a_result_that_depends_on_the_number_of_threads_has_no_time(monkeypatch):
     facts = {"seconds": 1.0, "cpu_seconds": 1.0, "foreign_cpu_seconds": 0.0}
     monkeypatch.setattr(

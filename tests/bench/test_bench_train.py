@@ -67,7 +67,7 @@ def test_a_corpus_too_small_for_the_vocabulary_is_skipped_with_the_largest_size(
     tiny.write_text("one fish two fish " * 3)
     code, out, err = bench("train", "--corpus", tiny, small_corpus, *SMALL, "--systems", "gristmill")
     assert code == 0
-    assert "skipped: tiny (0.0 MB) is too small for the vocabulary" in err and "stories" in out
+    assert "skipped tiny: tiny (0.0 MB) is too small for the vocabulary" in err and "stories" in out
     largest = int(err.partition("Pass --vocab-size ")[2].split()[0])
     code, out, err = bench("train", "--corpus", tiny, "--vocab-size", largest + 1, *SMALL[2:], "--systems", "gristmill")
     assert (code, out) == (2, "")

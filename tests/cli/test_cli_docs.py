@@ -12,8 +12,10 @@ from gristmill.cli.usage import check_usage
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [
     "beyond-one-machine.md",
+    "bench.md",
     "command-line.md",
     "data.md",
+    "how-it-works/ablation.md",
     "training.md",
     "use.md",
     "vae.md",
@@ -25,7 +27,7 @@ def commands(text):
     """Yield the commands that fill a line, each as (name, arguments)."""
     for line in re.findall(r"^(?:.* \| )?gristmill .*$", text, re.MULTILINE):
         for part in re.split(r" [|>] ", line):
-            words = shlex.split(part)
+            words = shlex.split(part, comments=True)
             if words[0] == "gristmill":
                 yield words[1], words[2:]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import io
 import os
 import signal
 
@@ -19,8 +20,8 @@ def classes():
         yield from module.every_command() if hasattr(module, "every_command") else [module.Command]
 
 
-# Commands that end at once, copy a stream, or serve pages until they are stopped.
-SHORT = {"sample-corpus", "truncate", "export", "tokenize", "decode", "inspect", "view", "completion"}
+# Commands that end at once, write a text without reading one, or serve pages until they are stopped.
+SHORT = {"sample-corpus", "truncate", "export", "view", "completion"}
 # Classes that only name the actions of a command, or read a few files.
 SHORT_ACTIONS = {("task", "Command"), ("task", "Plan"), ("task", "Status"), ("bench", "Command")}
 
@@ -46,6 +47,31 @@ def test_the_trace_has_a_span_for_the_whole_command(gristmill, stories_path, tmp
     assert whole["ts"] + whole["dur"] == pytest.approx(last)
     num_spans = sum(map(len, read.rows.values()))
     assert errors == f"gristmill: saved a trace of {num_spans:,} spans to {path}\n"
+
+
+def test_the_traces_of_tokenize_and_decode_have_their_batches(
+    gristmill, stories_path, tokenizer_path, tmp_path, monkeypatch
+):
+    options = ["-t", tokenizer_path, "--profile-out", tmp_path / "trace.json"]
+    for show in ("ids", "tokens"):
+        code, out, errors = gristmill("tokenize", "--file", stories_path, "--show", show, *options)
+        assert code == 0 and "saved a trace" in errors
+        batches = ReadTrace(tmp_path / "trace.json").spans(f"write {show}", "main")
+        assert len(batches) > 1 and sum(span["args"]["ids"] for span in batches) == len(out.split())
+    ids = gristmill("tokenize", "--file", stories_path, "-t", tokenizer_path)[1]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(ids.encode())))
+    code, out, errors = gristmill("decode", *options)
+    assert code == 0 and out == stories_path.read_text(encoding="utf-8") and "saved a trace" in errors
+    trace = ReadTrace(tmp_path / "trace.json")
+    assert sum(span["args"]["ids"] for span in trace.spans("decode", "main")) == len(ids.split())
+
+
+def test_the_trace_of_inspect_has_the_parts_of_a_folder_of_shards(gristmill, stories_path, tokenizer_path, tmp_path):
+    shards = tmp_path / "shards"
+    assert gristmill("encode", stories_path, "-t", tokenizer_path, "-o", shards, "--progress", "none")[0] == 0
+    assert gristmill("inspect", shards, "--profile-out", tmp_path / "trace.json")[0] == 0
+    names = ReadTrace(tmp_path / "trace.json").names()["main"]
+    assert {"gristmill inspect", "count tokens", "read document lengths", "read sample documents"} <= names
 
 
 def test_a_command_that_fails_saves_its_trace_and_keeps_its_error(gristmill, tokenizer_path, tmp_path):

@@ -26,9 +26,12 @@ def ray_nodes(python_path):
 
     environment = pytest.MonkeyPatch()
     environment.setenv("PYTHONPATH", python_path)  # of the workers
+    handler = signal.getsignal(signal.SIGTERM)
     cluster = Cluster(initialize_head=True, head_node_args=SMALL)
     for _ in range(2):
         cluster.add_node(**SMALL)
+    # A process that another test forks would inherit Ray's handler, which drains the cluster instead of ending it.
+    signal.signal(signal.SIGTERM, handler)
     yield cluster
     cluster.shutdown()
     environment.undo()

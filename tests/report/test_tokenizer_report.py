@@ -10,12 +10,13 @@ import pytest
 import gristmill as gm
 from gristmill.analysis.texts import Text
 from gristmill.errors import OptionError, ShardsFormatError
-from gristmill.profile import Profile, Stage
+from gristmill.profile import Profile, Stage, TaskTime
 from gristmill.report import write_shards_report, write_tokenizer_comparison, write_tokenizer_report
 from gristmill.report.document import Plots, Table, Tokens, document_page
+from gristmill.report.profile_sections import encoding_figures, encoding_sections, training_sections
 from gristmill.report.shard_pages import shards_document
 from gristmill.report.tokenizer_comparison import comparison_document
-from gristmill.report.tokenizer_pages import measure_texts, tokenizer_document, training_sections
+from gristmill.report.tokenizer_pages import measure_texts, tokenizer_document
 from gristmill.sample_corpus import stories
 from shards.builder import build_folder
 
@@ -173,6 +174,34 @@ def test_a_comparison_marks_the_best_and_shows_where_splits_differ(files, tmp_pa
     assert "tok.json and larger.json" in text_of(page)
 
 
+def test_a_comparison_has_each_measure_by_text(files):
+    texts = [Text("English", STORIES[0].encode()), Text("one word", b"abcabcabc"), Text("empty", b"")]
+    pair = {"small": TOKENIZER, "large": LARGER}
+    document = comparison_document([measure_texts(name, tok, texts) for name, tok in pair.items()])
+    tables = {table.title: table for table in section(document, "By text").tables}
+    assert list(tables) == ["Bytes per token", "Fertility", "Rényi efficiency", "Unused tokens"]
+    for title, table in tables.items():
+        assert [row[0].value for row in table.rows] == ["English", "one word", "empty"]
+        assert [column.name for column in table.columns] == ["text", "small", "large"], title
+    for number, text in enumerate(texts):
+        for column, tokenizer in enumerate(pair.values(), 1):
+            ids = tokenizer.encode(text.data)
+            ordinary = tokenizer.vocab_size - len(tokenizer.special_tokens)
+            expected = {
+                "Bytes per token": f"{len(text.data) / len(ids):.3f}" if ids else "–",
+                "Fertility": f"{len(ids) / len(text.data.split()):.3f}" if ids else "–",
+                "Unused tokens": f"{ordinary - len(set(ids)):,}",
+            }
+            assert {title: tables[title].rows[number][column].value for title in expected} == expected
+    assert [cell.is_best for cell in tables["Bytes per token"].rows[0][1:]] == [False, True]
+    assert not any(cell.is_best for row in tables["Unused tokens"].rows for cell in row)
+    assert "Sizes of the texts: English" in section(document, "By text").note
+    page = document_page(document)
+    assert page.count('<div class="one">') == 4
+    one = comparison_document([measure_texts(name, tok, texts[:1]) for name, tok in pair.items()])
+    assert '<div class="one">' not in document_page(one)
+
+
 def test_wrong_lists_of_tokenizers(files, tmp_path):
     for wrong in ([files / "tok.json"], [], files / "tok.json", TOKENIZER):
         with pytest.raises(OptionError, match="two or more tokenizers"):
@@ -199,6 +228,67 @@ def test_the_page_of_shards_has_splits_lengths_frequencies_and_samples(shards, t
     assert f"{sum(lengths):,} tokens in 22 documents" in words
     assert f"{max(lengths):,}" in words and f"{np.mean(lengths):,.1f}" in words
     assert "Token frequencies" in words and "Sample documents" in words and "Document lengths" in words
+
+
+ENCODED = Profile(
+    stages=(
+        Stage(stage="read", seconds=0.5, num_bytes=4 * 10**9, num_tokens=10**9),
+        Stage(stage="find", seconds=2.0, num_bytes=4 * 10**9, num_tokens=10**9),
+        Stage(stage="encode", seconds=16.0, num_bytes=4 * 10**9, num_tokens=10**9),
+    ),
+    seconds=20.0,
+    num_threads=8,
+    peak_memory_bytes=3 * 10**9,
+    memory=((0.0, 10**8), (20.0, 3 * 10**9)),
+)
+
+
+def test_the_profile_of_an_encoding_gives_stages_rates_and_memory():
+    plots, table, machines = encoding_sections(ENCODED)
+    assert [plot.name for plot in plots.plots] == ["stages", "memory"]
+    assert [[cell.value for cell in row[:4]] for row in table.rows] == [
+        ["read", "0.5 s", "–", "–"],
+        ["find", "2 s", "2 GB/s", "500M/s"],
+        ["encode", "16 s", "250 MB/s", "62.5M/s"],
+    ]
+    assert table.note == "8 threads, 20 s. Peak memory of the process: 3 GB." and not machines.rows
+    time, throughput = encoding_figures(ENCODED, source_bytes=4 * 10**9)
+    assert (time.value, time.note) == ("20 s", "8 threads")
+    assert (throughput.value, throughput.note) == ("200 MB/s", "50M tokens per second")
+    resumed, _ = encoding_figures(ENCODED, source_bytes=5 * 10**9)
+    assert resumed.note == "resumed; for the last 4 GB of text"
+
+
+def test_the_tasks_of_an_encoding_are_listed_by_machine_and_reused_ones_give_no_rate():
+    def task(number, node, **changes):
+        values = {"stage": "encode", "worker": "w", "seconds": 2.0, "num_bytes": 10**9, "attempts": 1}
+        return TaskTime(number=number, node=node, **{**values, "is_reused": False, **changes})
+
+    profile = replace(ENCODED, tasks=(task(0, "b"), task(1, "a", attempts=2), task(2, "a", is_reused=True)))
+    plots, table, machines = encoding_sections(profile)
+    assert plots.plots[0].note == "Sums over the workers. The whole run took 20 s." and "8 workers" in table.note
+    assert [[cell.value for cell in row] for row in machines.rows] == [
+        ["a", "1", "1", "1", "1", "1 GB", "500 MB/s", "–"],
+        ["b", "1", "1", "0", "0", "1 GB", "500 MB/s", "–"],
+    ]
+    (time,) = encoding_figures(profile, source_bytes=4 * 10**9)
+    assert time.note == "resumed; 1 of 3 tasks were done before"
+
+
+def test_the_page_of_shards_shows_the_run_that_made_them(tmp_path):
+    with gm.recording():
+        run = gm.encode_corpus(STORIES, TOKENIZER, out=tmp_path / "s", num_threads=1, progress=None)
+    words = text_of(write_shards_report(run.folder, profile=run.profile, out=tmp_path / "with.html"))
+    for expected in ("Stages of the encoding", "Time by stage", "Memory over time", "throughput", "1 thread"):
+        assert expected in words
+    assert "Stages of the encoding" not in text_of(write_shards_report(run.folder, out=tmp_path / "without.html"))
+
+
+@pytest.mark.parametrize("wrong", [TOKENIZER.profile, {"seconds": 1}], ids=["of a training", "no profile"])
+def test_the_page_of_shards_takes_only_the_profile_of_an_encoding(shards, tmp_path, wrong):
+    with pytest.raises(OptionError, match=r"Pass EncodeRun\.profile"):
+        write_shards_report(shards, profile=wrong, out=tmp_path / "s.html")
+    assert not (tmp_path / "s.html").exists()
 
 
 @pytest.mark.parametrize("layout", ["nanogpt", "megatron", "parquet"])

@@ -216,6 +216,8 @@ def reports_and_the_reference() -> None:
     page = gm.report.write_tokenizer_report("mine.tiktoken", pattern="gpt2", download=False, overwrite=True)
     page = gm.report.write_tokenizer_comparison({"a": "a.json", "b": Path("b.json")}, texts=["en.txt"], download=False)
     page = gm.report.write_shards_report("shards", out="shards.html", seed=1, overwrite=True)
+    run = gm.encode_corpus("corpus.txt", "tok.json", out="shards")
+    page = gm.report.write_shards_report("shards", profile=run.profile, out="shards.html")
     pieces: list[bytes] = list(gm.reference.pretokenize(b"low lower"))
     counts = gm.reference.count_words(["low low lower"])
     merges = gm.reference.learn_merges(counts, 3)

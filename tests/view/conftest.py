@@ -22,12 +22,18 @@ def browser():
 
 @pytest.fixture
 def open_page(browser):
-    """A function that opens an address in a new page; at the end of the test, no page may have reported an error."""
+    """A function that opens an address in a new page; at the end of the test, no page may have reported an error.
+
+    `script` runs before those of the page.
+    """
     contexts, errors = [], []
 
-    def opened(address, *, width=1280, height=800, dark=False):
+    def opened(address, *, width=1280, height=800, dark=False, script=None):
         context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", locale="en-US"
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if dark else "light",
+            locale="en-US",
+            reduced_motion="reduce",  # a color in a transition may have too little contrast
         )
         contexts.append(context)
         page = context.new_page()
@@ -35,6 +41,8 @@ def open_page(browser):
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.errors = errors
+        if script:
+            page.add_init_script(script)
         page.goto(address)
         return page
 

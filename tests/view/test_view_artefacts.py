@@ -86,5 +86,19 @@ def test_a_published_name_that_is_not_on_this_machine_says_where_it_was_looked_f
     monkeypatch.setattr(named_tokenizers, "_from_hub_cache", lambda name, pattern: None)
     with pytest.raises(FileNotFoundError, match=r"gpt2: .*cache of tiktoken.*download=True"):
         find_artefacts(["gpt2"])
-    with pytest.raises(FileNotFoundError, match=r"a run folder.*gpt2.*folder that contains"):
+    with pytest.raises(FileNotFoundError, match=r"a run folder.*gpt2.*folder that contains.*download=True"):
         find_artefacts(["runs/missing"])
+    with pytest.raises(FileNotFoundError, match="folder that contains") as error:
+        find_artefacts(["missing"])
+    assert "download" not in str(error.value)
+
+
+def test_a_failed_download_from_the_hub_keeps_its_reason(tmp_path, monkeypatch):
+    def fail(name, **_):
+        raise FileNotFoundError(f"{name}: the download from the Hugging Face Hub failed: 404")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(named_tokenizers, "_from_hub_cache", lambda name, pattern: None)
+    monkeypatch.setattr(named_tokenizers.Tokenizer, "from_pretrained", fail)
+    with pytest.raises(FileNotFoundError, match=r"owner/name: the download .* failed: 404"):
+        find_artefacts(["owner/name"], download=True)

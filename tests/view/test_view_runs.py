@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import fcntl
 import http.client
 import json
@@ -11,6 +12,7 @@ import math
 import os
 import shutil
 import socket
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ import pytest
 from gristmill.view.artefacts import Artefact
 from gristmill.view.metrics_tail import MetricsTail
 from gristmill.view.run_columns import MAX_BUCKETS, Columns
-from gristmill.view.runs import FollowedRun
+from gristmill.view.runs import FollowedRun, Follower
 from recorded_runs import posterior_record, read_lines, write_json, write_lines, write_run
 from view.pages import TOKEN, serving
 
@@ -255,6 +257,90 @@ def test_a_damaged_configuration_is_a_message(tmp_path):
     assert "config.json" in status_of(run).problem
 
 
+# Errors
+
+
+@pytest.fixture
+def breaks(monkeypatch):
+    """A function that lets `Path.stat` or `Path.is_dir` of a folder or its files raise ESTALE, `times` times."""
+
+    def broken(folder, name, *, times=math.inf):
+        real, left = getattr(Path, name), [times]
+
+        def raising(path, *arguments, **options):
+            if left[0] and folder in (path, path.parent):
+                left[0] -= 1
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+            return real(path, *arguments, **options)
+
+        monkeypatch.setattr(Path, name, raising)
+
+    return broken
+
+
+@pytest.mark.parametrize(("name", "state"), [("is_dir", "unreadable"), ("stat", "stopped")])
+def test_an_error_of_the_file_system_is_the_status_until_it_is_over(tmp_path, breaks, name, state):
+    run = write_run(tmp_path / "run", num_records=20, max_steps=400)
+    followed = FollowedRun(0, Artefact("run", run))
+    followed.poll(look_at_state=True)
+    before = followed.status
+    assert (before.state, before.problem) == ("stopped", "")
+    breaks(run, name, times=1)
+    assert not followed.poll(look_at_state=True)
+    assert followed.status.state == state and os.strerror(errno.ESTALE) in followed.status.problem
+    assert (followed.status.step, followed.status.loss) == (before.step, before.loss)
+    followed.poll(look_at_state=False)  # tries again at once
+    assert followed.status == before
+
+
+def test_a_missing_file_in_a_folder_that_cannot_be_read_is_a_problem(tmp_path, breaks):
+    followed = FollowedRun(0, Artefact("run", tmp_path))
+    breaks(tmp_path, "is_dir", times=2)  # once for metrics.jsonl and once for the state
+    followed.poll(look_at_state=True)
+    assert os.strerror(errno.ESTALE) in followed.status.problem
+    followed.poll(look_at_state=False)
+    assert (followed.status.state, followed.status.problem) == ("waiting", "")
+
+
+def test_a_configuration_that_could_not_be_read_is_read_again(tmp_path, monkeypatch):
+    run = write_run(tmp_path / "run", num_records=20, max_steps=400)
+    followed = FollowedRun(0, Artefact("run", run))
+    with monkeypatch.context() as patched:
+        patched.setattr("gristmill.view.run_state.read_object", raising(OSError(errno.EIO, "Input/output error")))
+        followed.poll(look_at_state=True)
+    assert "Input/output error" in followed.status.problem and followed.status.total is None
+    followed.poll(look_at_state=True)
+    assert (followed.status.problem, followed.status.total) == ("", 400)
+
+
+def raising(error):
+    def raise_it(*_arguments, **_options):
+        raise error
+
+    return raise_it
+
+
+def test_a_block_that_fails_in_the_middle_is_not_added_twice(tmp_path, monkeypatch):
+    run = write_run(tmp_path / "run", num_records=20)
+    followed = FollowedRun(0, Artefact("run", run))
+    with monkeypatch.context() as patched:
+        patched.setattr(MetricsTail, "_add", added_in_part(MetricsTail._add))
+        for _ in range(3):
+            followed.poll(look_at_state=True)
+        assert followed.status.state == "unreadable" and "RuntimeError: no idea" in followed.status.problem
+    followed.poll(look_at_state=False)
+    assert (followed.status.state, followed.status.problem) == ("finished", "")
+    assert followed.event_after(None)[1]["tables"]["train"]["count"] == 20
+
+
+def added_in_part(add):
+    def failing(tail, records):
+        add(tail, records[: len(records) // 2])
+        raise RuntimeError("no idea")
+
+    return failing
+
+
 # Over HTTP
 
 
@@ -271,11 +357,23 @@ class Stream:
     def next(self):
         fields = {}
         while True:
-            text = self._reply.readline().decode().rstrip("\n")
+            text = self._line()
             if text == "" and "data" in fields:
                 return fields["event"], json.loads(fields["data"]), fields["id"]
             name, _, value = text.partition(": ")
             fields[name] = value
+
+    def _line(self):
+        for _ in range(3):
+            line = self._reply.readline().decode()
+            if not line.startswith(":"):
+                return line.rstrip("\n")
+            self._reply.readline()
+        raise AssertionError("the server sent only heartbeats")
+
+    def ends(self):
+        """Return whether the server ends the stream without another event."""
+        return self._line() == "" and self._reply.isclosed()
 
     def close(self):
         self._reply.close()
@@ -316,6 +414,74 @@ def test_a_foreign_id_gives_snapshots(served, last_id):
     stream = Stream(served, last_id=last_id)
     assert stream.next()[0] == "snapshot"
     stream.close()
+
+
+def wait_for_status(stream, number, *, state):
+    while True:
+        name, content, _ = stream.next()
+        if content["run"] == number and content["status"]["state"] == state:
+            return name, content
+
+
+@pytest.mark.parametrize("name", ["is_dir", "stat"])
+def test_a_run_that_can_never_be_read_does_not_stop_the_others(served, breaks, name):
+    breaks(served.runs / "one", name)
+    stream = Stream(served)
+    contents = [stream.next()[1] for _ in range(2)]
+    assert [content["run"] for content in contents] == [0, 1]
+    assert os.strerror(errno.ESTALE) in contents[0]["status"]["problem"]
+    for step in (300, 310):
+        append(served.runs / "two/metrics.jsonl", line(step))
+        kind, content, _ = stream.next()
+        assert (kind, content["run"], content["tables"]["train"]["step"]) == ("append", 1, [step])
+    stream.close()
+
+
+def test_an_unexpected_error_in_one_run_is_its_status_and_the_others_continue(served, monkeypatch):
+    real = MetricsTail.poll
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            MetricsTail,
+            "poll",
+            lambda tail: raising(KeyError("no idea"))() if tail.path.parent.name == "one" else real(tail),
+        )
+        stream = Stream(served)
+        _, content = wait_for_status(stream, 0, state="unreadable")
+        assert "KeyError: 'no idea'" in content["status"]["problem"]
+        append(served.runs / "two/metrics.jsonl", line(300))
+        while (content["run"], content["status"]["step"]) != (1, 300):
+            _, content, _ = stream.next()
+    _, content = wait_for_status(stream, 0, state="finished")
+    assert content["status"]["problem"] == ""
+    stream.close()
+
+
+def test_an_event_that_cannot_be_made_is_a_status_and_the_next_one_is_a_snapshot(served, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr("gristmill.view.runs._posterior", raising(ValueError("no idea")))
+        stream = Stream(served)
+        contents = [stream.next()[1] for _ in range(2)]
+        assert all("ValueError: no idea" in content["status"]["problem"] for content in contents)
+        assert all(content["tables"] == {} for content in contents)
+    append(served.runs / "two/metrics.jsonl", line(300))
+    name, content, _ = stream.next()
+    assert (name, content["run"], content["tables"]["train"]["count"]) == ("snapshot", 1, 21)
+    stream.close()
+
+
+def test_open_pages_end_and_can_connect_again_if_nothing_follows_the_runs_any_more(served, monkeypatch):
+    stream = Stream(served)
+    stream.next(), stream.next()
+    waiting = Stream(served)
+    waiting.next(), waiting.next()
+    with monkeypatch.context() as patched:
+        patched.setattr(Follower, "_poll", raising(RuntimeError("can't start new thread")))
+        assert stream.ends() and waiting.ends()
+        first = Stream(served)  # fails in its first poll
+        assert first.ends()
+    again = Stream(served)
+    assert [again.next()[0] for _ in range(2)] == ["snapshot", "snapshot"]
+    again.close()
 
 
 def test_a_restarted_and_a_deleted_run_are_sent_as_snapshots(served):
@@ -398,3 +564,58 @@ def test_a_page_that_was_away_for_long_gets_a_snapshot(tmp_path, monkeypatch):
     append(run / "metrics.jsonl", "".join(map(line, range(200, 220))))
     followed.poll(look_at_state=False)
     assert followed.event_after(position)[0] == "snapshot"
+
+
+def test_100_000_records_arrive_complete_and_in_order(tmp_path, monkeypatch):
+    monkeypatch.setattr("gristmill.view.metrics_tail.POLL_BYTES", 1 << 20)  # so that a part takes several polls
+    num_records, part_bytes = 100_000, 2_000_003
+    losses = np.random.default_rng(0).normal(3.0, 0.5, num_records).round(6)
+    losses[12_345] = 50.0
+    records = []
+    for i, loss in enumerate(losses.tolist()):
+        step = 3 * (i + 1)
+        records.append({"kind": "train", "step": step, "loss": loss, "tokens": 64 * step})
+        if step % 3_000 == 0:
+            records.append({"kind": "val", "step": step, "loss": loss + 1.0})
+        if step % 30_000 == 0:
+            records.append({"kind": "sample", "step": step, "prompt": "", "text": f"text {step}"})
+    content = "".join(json.dumps(record) + "\n" for record in records)
+    write_json(tmp_path / "config.json", {"max_steps": 400_000})
+    followed = FollowedRun(0, Artefact("run", tmp_path))
+    position, num_polls = None, 0
+    for first in range(0, len(content), part_bytes):  # most parts end inside a line
+        append(tmp_path / "metrics.jsonl", content[first : first + part_bytes])
+        while followed.poll(look_at_state=False):
+            num_polls += 1
+        name, _, position = followed.event_after(position)
+        assert name == "snapshot"  # too many records to append
+    followed.poll(look_at_state=True)
+    assert num_polls > 3
+
+    status = followed.status
+    assert (status.state, status.step, status.total, status.num_damaged) == ("stopped", 300_000, 400_000, 0)
+    assert status.loss == losses[-1] and status.val_loss == losses[-1] + 1.0 and status.problem == ""
+    name, snapshot, position = followed.event_after(None)
+    tables = snapshot["tables"]
+    assert (name, tables["train"]["count"], tables["val"]["count"]) == ("snapshot", 100_000, 100)
+    samples = [(sample.step, sample.text) for sample in snapshot["samples"]]
+    assert samples == [(step, f"text {step}") for step in range(30_000, 300_001, 30_000)]
+    size, columns = tables["train"]["size"], tables["train"]["columns"]
+    assert size == 64
+    groups = [losses[at : at + size] for at in range(0, 100_000, size)]
+    means = [sum(group) / len(group) for group in groups]
+    np.testing.assert_allclose(decoded(columns["loss"], "mean"), means, rtol=1e-6)
+    np.testing.assert_array_equal(decoded(columns["loss"], "min"), np.float32([min(group) for group in groups]))
+    np.testing.assert_array_equal(decoded(columns["loss"], "max"), np.float32([max(group) for group in groups]))
+    ends = [min(100_000, at + size) for at in range(0, 100_000, size)]
+    for place, factor in (("step", 3), ("tokens", 192)):
+        found = np.frombuffer(base64.b64decode(columns[place]["mean"]), "<f8")
+        assert found.tolist() == [factor * end for end in ends]
+
+    append(tmp_path / "metrics.jsonl", line(300_003, loss=2.5))
+    followed.poll(look_at_state=False)
+    name, appended, _ = followed.event_after(position)
+    rows = appended["tables"]["train"]
+    assert (name, rows["step"], rows["loss"]) == ("append", [300_003], [2.5])
+    zoomed = followed.window(30_000, 36_000)["tables"]["train"]  # finer: every record
+    assert (zoomed["count"], zoomed["size"]) == (2_001, 1)

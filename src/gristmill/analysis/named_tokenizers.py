@@ -20,7 +20,7 @@ from gristmill.tokenizer.formats.content import may_be_hub_name
 from gristmill.tokenizer.formats.tiktoken import PUBLISHED
 from gristmill.tokenizer.pretrained import DOWNLOADED
 
-__all__ = ["NAMES", "find_tokenizer"]
+__all__ = ["NAMES", "find_tokenizer", "may_be_published"]
 
 # GPT-2 has the tokens, ids and pattern of r50k_base.
 ALIASES = {"gpt2": "r50k_base"}
@@ -37,6 +37,15 @@ CHECKSUMS = {
 }
 
 
+def may_be_published(name: str) -> bool:
+    """Return whether `name` has the form of a published name: one of `NAMES`, or owner/name on the Hugging Face Hub.
+
+    >>> [may_be_published(name) for name in ("gpt2", "openai-community/gpt2", "folder/tok.json", "./gpt2", "shards")]
+    [True, True, False, False, False]
+    """
+    return name in NAMES or ("/" in name and Path(name).suffix not in FILE_SUFFIXES and may_be_hub_name(name))
+
+
 def find_tokenizer(name: str | os.PathLike[str], *, pattern: str | None = None, download: bool = False) -> Tokenizer:
     """Return the tokenizer at a path, or with a published name.
 
@@ -49,12 +58,11 @@ def find_tokenizer(name: str | os.PathLike[str], *, pattern: str | None = None, 
     """
     if not isinstance(name, str) or Path(name).exists():
         return _load(name, pattern)
-    if name in NAMES:
-        found = _published(name)
-        if found is not None:
-            return found
-    elif "/" not in name or Path(name).suffix in FILE_SUFFIXES or not may_be_hub_name(name):
+    if not may_be_published(name):
         raise FileNotFoundError(f"{name}: no such file or folder. {_known()}")
+    found = _published(name) if name in NAMES else None
+    if found is not None:
+        return found
     found = _from_hub_cache(HUB_NAMES.get(name, name), pattern)
     if found is not None:
         return found
@@ -127,4 +135,5 @@ def _not_here(name: str) -> str:
 
 
 def _known() -> str:
-    return f"Pass a tokenizer file or folder, or one of the names {', '.join(NAMES)}."
+    names = ", ".join(NAMES)
+    return f"Pass a tokenizer file or folder, or one of the names {names}, or owner/name on the Hugging Face Hub."

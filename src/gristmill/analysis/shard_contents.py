@@ -22,6 +22,7 @@ from gristmill.shards.layouts import layout_of
 from gristmill.shards.manifest import ShardEntry
 from gristmill.shards.shards import without_end
 from gristmill.tokenizer.vocabulary import MAX_ID
+from gristmill.trace import spanned
 
 __all__ = [
     "SampleDocument",
@@ -74,6 +75,7 @@ def counts_documents(manifest: Manifest) -> bool:
     return bool(manifest.tokenizer_fingerprint) or all(entry.index is not None for entry in shard_entries(manifest))
 
 
+@spanned("count tokens")
 def count_shard_tokens(folder: Path, manifest: Manifest, *, vocab_size: int | None) -> NDArray[np.int64]:
     """Return how often each id occurs in all tokens, or in an evenly spaced sample of about `MAX_TOKENS`.
 
@@ -112,6 +114,7 @@ def _token_chunks(folder: Path, manifest: Manifest) -> Iterator[NDArray[Any]]:
         next_begin = next_begin - entry.tokens if step > 1 else 0
 
 
+@spanned("read document lengths")
 def document_lengths(folder: Path, manifest: Manifest) -> NDArray[np.int64]:
     """Return the lengths of all documents in tokens, or of an evenly spaced sample of about `MAX_DOCUMENTS`.
 
@@ -183,6 +186,7 @@ def length_bins(lengths: NDArray[np.int64]) -> tuple[list[int], list[int], bool]
     return edges.tolist(), counts.tolist(), is_log
 
 
+@spanned("read sample documents")
 def sample_documents(
     folder: Path, manifest: Manifest, *, num_documents: int, max_tokens: int, seed: int = 0
 ) -> list[SampleDocument]:

@@ -82,6 +82,7 @@ def bench_encode(
         The exit code: 0, or 1 if gristmill itself failed or gave other ids than tiktoken.
 
     Raises:
+        CorpusError: The corpus has no text to train the vocabulary on.
         OptionError: The vocabulary is not available, the corpus is too small for it, or a system is not known.
         KeyboardInterrupt: Ctrl-C ended the rounds; what was measured has been written.
     """
@@ -100,7 +101,8 @@ def bench_encode(
             interruption = run_rounds(entries, rounds, starved=_starved)
             is_last = number == num_threads[-1]
             workers = _workers(job, num_workers, expected, rounds) if is_last and interruption is None else []
-            interruption = interruption or run_rounds(workers, replace(rounds, num_rounds=min(rounds.num_rounds, 3)))
+            few_rounds = replace(rounds, num_rounds=min(rounds.num_rounds, 3))
+            interruption = interruption or run_rounds(workers, few_rounds, starved=_starved)
             setting = Setting(corpus, vocabulary, files.end_of_text + 1, number, to_disk, expected.source)
             page = make_page(entries, workers, adapters, setting)
             publish_page(page, folder, is_interrupted=interruption is not None)

@@ -212,20 +212,21 @@ def _worker_parts(workers: Sequence[Entry]) -> list[str]:
     if not workers:
         return []
     base = next((median(entry.seconds) for entry in measured if entry.num_threads == 1), None)
-    rows = [_worker_row(entry, base) for entry in workers]
+    rows = [_worker_row(entry, workers, base) for entry in workers]
     return [
         "gristmill, `encode_file` from path to ids, by number of workers (threads):\n\n"
         + markdown_table(["workers", "tokens", "s", "k tokens/s", "speed-up", "CPU/wall"], rows),
+        *notes_of(workers, MARKS),
         "Published figures, from other machines:\n\n" + encoding_table(),
     ]
 
 
-def _worker_row(entry: Entry, base: float | None) -> list[str]:
+def _worker_row(entry: Entry, workers: Sequence[Entry], base: float | None) -> list[str]:
     if not entry.is_measured:
         return [str(entry.num_threads), "–", "–", "–", "–", entry.outcome]
     seconds, num_ids = median(entry.seconds), entry.runs[0].facts["num_ids"]
     return [
-        str(entry.num_threads),
+        f"{entry.num_threads}{marks_of(entry, workers, MARKS)}",
         f"{num_ids / 1e6:,.1f}M",
         f"{seconds:.3f}",
         f"{num_ids / seconds / 1e3:,.0f}",

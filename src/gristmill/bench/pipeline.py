@@ -99,6 +99,7 @@ def bench_pipeline(
         The exit code: 0, or 1 if gristmill itself failed or gave other ids than tiktoken.
 
     Raises:
+        CorpusError: The corpus has no text to train the vocabulary on.
         OptionError: The vocabulary is not available or too large, or a system is not known.
         KeyboardInterrupt: Ctrl-C ended the rounds; what was measured has been written.
     """

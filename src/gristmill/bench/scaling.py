@@ -32,7 +32,7 @@ from gristmill.bench.rivals import SPECIAL, merges_digest
 from gristmill.bench.tables import markdown_table, middle_and_spread
 from gristmill.count import Words, count_words
 from gristmill.encode.tokenizer import Tokenizer
-from gristmill.errors import EarlyStopWarning
+from gristmill.errors import EarlyStopWarning, EmptyCorpusError
 from gristmill.publish import publish
 from gristmill.train import train_tokenizer
 
@@ -89,12 +89,14 @@ def bench_scaling(
         num_threads: Numbers of threads.
         rounds: How often each row runs.
         folder: Folder to write to.
-        sizes: Shares of the corpus. A share that is too small for the vocabulary skips training.
+        sizes: Shares of the corpus. A share without text is skipped. A share that is too small for the vocabulary skips
+            training.
 
     Returns:
         The exit code: 0, or 1 if a row failed or its result depends on the number of threads.
 
     Raises:
+        CorpusError: The corpus has no text.
         KeyboardInterrupt: Ctrl-C ended the rounds; what was measured has been written.
     """
     with tempfile.TemporaryDirectory(prefix="gristmill-bench-") as scratch:
@@ -122,7 +124,12 @@ def _rows(
     tok.save(saved)
     for size in sizes:
         path = _part(corpus, size, scratch)
-        largest = _tokenizer(path, vocab_size).vocab_size
+        try:
+            largest = _tokenizer(path, vocab_size).vocab_size
+        except EmptyCorpusError:
+            num_bytes = path.stat().st_size
+            skipped.append(f"Skipped: the first {size} of the corpus ({num_bytes:,} bytes). This part has no text.")
+            continue
         for stage in STAGES:
             if stage == "train" and largest < vocab_size:
                 skipped.append(

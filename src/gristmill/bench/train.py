@@ -39,7 +39,7 @@ from gristmill.bench.pages import Page, chart_caption, plural, publish_page, sho
 from gristmill.bench.published import training_table
 from gristmill.bench.rivals import SYSTEMS, Follows, TrainJob
 from gristmill.bench.tables import markdown_table, middle_and_spread
-from gristmill.errors import OptionError
+from gristmill.errors import CorpusError, OptionError
 from gristmill.trace import span
 
 __all__ = ["SYSTEMS", "bench_train"]
@@ -76,6 +76,7 @@ def bench_train(
         The exit code: 0, or 1 if gristmill itself failed or learned other merges than `tokenizers`.
 
     Raises:
+        CorpusError: The corpus has no pair to merge.
         OptionError: The corpus is too small for the vocabulary, or a system is not known.
         KeyboardInterrupt: Ctrl-C ended the rounds; what was measured has been written.
     """
@@ -108,6 +109,8 @@ def _compare(adapters: Sequence[Adapter], job: TrainJob, corpus: Corpus, rounds:
                 return Comparison({}, str(reason), f"gristmill failed, so no merges were compared: {reason}.")
             print(f"no merges of gristmill to compare ({follows}): {reason}", file=sys.stderr)
             continue
+        if not facts["num_merges"]:
+            raise CorpusError(f"{corpus.path.name}: no pair to merge in this corpus. Pass a larger corpus.")
         if facts["num_merges"] < job.num_merges:
             raise OptionError(
                 f"{corpus.name} ({corpus.megabytes:.1f} MB) is too small for the vocabulary: it has "

@@ -27,12 +27,13 @@ QUICK_SIZE, QUICK_VOCAB_SIZE, QUICK_TIME_LIMIT = "1MB", 500, 2.0
 class Ablation:
     """Measure what each optimization of BPE training is worth, as a table and a bar chart.
 
-    Seven plain Python programs, each with one more optimization, then the native core with 1, 2, … threads and the GPU.
-    Each row is a fresh process. Its merges are compared with those of the native core before its time is shown. The
-    time of long rows is extrapolated from the first merges and marked with ~.
+    Seven plain Python programs, each with one more optimization, then the native core with 1, 2, … threads. Each row
+    is a fresh process. Its merges are compared with those of the native core before its time is shown. The time of long
+    rows is extrapolated from the first merges and marked with ~.
 
     Rows: (a) naive, (b) a process pool for every merge, (c) one pool, (d) batches of words, (e) rare words dropped,
-    (f) incremental counts with an inverted index, (g) parallel pretokenization, (h) native core, (i) GPU.
+    (f) incremental counts with an inverted index, (g) parallel pretokenization, (h) native core, (i) GPU,
+    which is skipped: this version trains on the CPU only.
     """
 
     ACTION: ClassVar[tuple[str, ...]] = ("ablation",)
@@ -121,7 +122,7 @@ class Ablation:
                 skipped += 1
                 if skipped == len(cases):
                     raise
-                _report(f"skipped: {reason}")
+                _report(f"skipped {corpus.name}: {reason}")
                 continue
             publish_ablation(ablation, self.output, case=case)
             is_right = is_right and ablation.is_core_right

@@ -40,7 +40,7 @@ class Encode(BenchOptions):
     folder GRISTMILL_DATA. cl100k: needs the package bpe-openai."""
 
     threads: Threads = (1,)
-    """Threads of every system. Several numbers give several tables."""
+    """Threads of every system. Several numbers give several tables. By default, 1."""
 
     systems: Systems = ()
     """Systems to compare: NAME, NAME:API, or the dotted name of your own module. Names: gristmill, gigatoken,

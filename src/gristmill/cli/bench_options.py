@@ -12,7 +12,7 @@ import tyro
 
 from gristmill.cli.options import Flag, ProfileOut
 from gristmill.cli.values import UsageError, whole_number
-from gristmill.errors import OptionError
+from gristmill.errors import CorpusError, OptionError
 
 if TYPE_CHECKING:
     from gristmill.bench.contest import Rounds
@@ -71,11 +71,11 @@ class BenchOptions:
         for corpus in corpora:
             try:
                 code = max(code, self.measure(corpus))
-            except OptionError as reason:  # such as a corpus that is too small for the vocabulary
+            except (CorpusError, OptionError) as reason:  # such as a corpus without text
                 if len(corpora) == 1:
                     raise
                 skipped.append(reason)
-                print(f"skipped: {reason}", file=sys.stderr)
+                print(f"skipped {corpus.name}: {reason}", file=sys.stderr)
         if len(skipped) == len(corpora):
             raise skipped[0]
         return code

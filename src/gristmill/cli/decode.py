@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import tyro
 
 from gristmill.cli.examples import Examples
-from gristmill.cli.options import Flag
+from gristmill.cli.options import Flag, ProfileOut
 from gristmill.cli.streams import argument_bytes, is_terminal, stdin_chunks, stdin_is_given, write_bytes
 from gristmill.cli.table import show_token
 from gristmill.cli.tokenizers import TokenizerOptions
 from gristmill.cli.values import UsageError
 from gristmill.errors import UnknownTokenError
 from gristmill.tokenizer.vocabulary import MAX_ID
+from gristmill.trace import span
 
 if TYPE_CHECKING:
     from gristmill import Tokenizer
@@ -46,6 +47,8 @@ class Command(TokenizerOptions):
     skip_special: Flag = False
     """Omit special tokens."""
 
+    profile_out: ProfileOut = None
+
     def run(self) -> int:
         if not self.ids and not stdin_is_given():
             raise UsageError(f"no ids given. Pass {WHAT_TO_PASS}.")
@@ -53,8 +56,10 @@ class Command(TokenizerOptions):
         left_out = frozenset(tokenizer.special_tokens.values()) if self.skip_special else frozenset[int]()
         last = b"\n"
         for ids in _parsed(self._chunks()):
-            data = _decoded(tokenizer, [id for id in ids if id not in left_out] if left_out else ids)
-            write_bytes(data)
+            with span("decode", ids=len(ids)):
+                data = _decoded(tokenizer, [id for id in ids if id not in left_out] if left_out else ids)
+            with span("write", bytes=len(data)):
+                write_bytes(data)
             last = data[-1:] or last
         if is_terminal() and last != b"\n":
             write_bytes(b"\n")  # so that the shell prompt starts on a new line
@@ -70,9 +75,11 @@ def _parsed(chunks: Iterable[bytes]) -> Iterator[list[int]]:
     """Yield the ids of each chunk; an id split between two chunks comes with the second."""
     rest = b""
     for chunk in chunks:
-        words = (rest + chunk.translate(_AS_SPACES) + b"|").split()
-        rest = words.pop()[:-1]
-        yield _parse_ids(words)
+        with span("parse ids", bytes=len(chunk)):
+            words = (rest + chunk.translate(_AS_SPACES) + b"|").split()
+            rest = words.pop()[:-1]
+            ids = _parse_ids(words)
+        yield ids
         if len(rest) > MAX_DIGITS:
             _parse_id(rest)  # raises an error: no id is this long, and memory stays bounded
 

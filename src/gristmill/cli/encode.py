@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import tyro
@@ -19,10 +20,15 @@ from gristmill.cli.options import (
     format_size,
     plural,
 )
+from gristmill.cli.page_option import PageFile, page_file, recorded_for
+from gristmill.cli.page_option import spelled_out as spelled_out
 from gristmill.cli.table import columns, pairs
 from gristmill.cli.tokenizers import AllowedSpecial, TokenizerOptions, allowed, check_allowed
 from gristmill.cli.values import whole_number
 from gristmill.shards.layouts import LAYOUTS
+from gristmill.shards.remote_output import is_remote
+from gristmill.shards.run import STAGE_MEANINGS
+from gristmill.trace import spanned
 
 if TYPE_CHECKING:
     from gristmill import EncodeRun, Profile
@@ -98,20 +104,44 @@ class Command(ExecutorOptions, ReadingOptions, TokenizerOptions):
     profile: Flag = False
     """Show the time of each stage."""
 
+    report: PageFile = None
+    """Also write a page about the shards and the encoding. Needs the extra report."""
+
     profile_out: ProfileOut = None
 
     def run(self) -> int:
         import gristmill
 
+        page = self._page_file()
         run_options = self.run_options()
-        run = gristmill.encode_corpus(
-            **self.arguments(),
-            checkpoint_seconds=self.checkpoint_seconds,
-            progress=None if self.progress == "none" else self.progress,
-            **run_options,
-        )
+        with recorded_for(page):
+            run = gristmill.encode_corpus(
+                **self.arguments(),
+                checkpoint_seconds=self.checkpoint_seconds,
+                progress=None if self.progress == "none" else self.progress,
+                **run_options,
+            )
         print(summary(run, with_times=self.profile))
+        if page is not None:
+            self._write_page(run, page)
         return 0
+
+    def _page_file(self) -> Path | None:
+        if self.report is not None and is_remote(self.output):
+            raise UsageError(
+                f"--report reads the shards, but {self.output} is a URL. Omit --report. For a page, copy the shards to "
+                f"a local folder, and run 'gristmill report FOLDER'."
+            )
+        output = Path(self.output)
+        beside = Path(f"{output.resolve()}.html") if output.name in ("", "..") else Path(f"{output}.html")
+        return page_file(self.report, "encode", output=output, default=beside, overwrite=self.overwrite)
+
+    @spanned("report")
+    def _write_page(self, run: EncodeRun, page: Path) -> None:
+        from gristmill.report import write_shards_report
+
+        write_shards_report(run.folder, profile=run.profile, out=page, overwrite=self.overwrite)
+        print(pairs([("report".ljust(len("token files")), str(page))]))  # aligned with the summary
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `encode_corpus`, without executor and progress."""
@@ -186,21 +216,11 @@ def _times(run: EncodeRun, profile: Profile) -> list[tuple[str, str]]:
     return rows
 
 
-_MEANINGS: dict[str, str] = {
-    "read": "waiting for the readers",
-    "find": "finding documents, sum over threads",
-    "encode": "encoding, sum over threads",
-    "assemble": "assembling shards, sum over workers",
-    "write": "writing and checksums",
-    "sync": "waiting for the disk",
-}
-
-
 def _profile_table(profile: Profile) -> str:
     rows: list[Any] = []
     width = max(len(stage.stage) for stage in profile.stages) + 1
     for stage in profile.stages:
         rate = f"{stage.num_bytes / 1e6 / stage.seconds:,.0f}" if stage.num_bytes and stage.seconds else ""
-        rows.append([f"{stage.stage:{width}} {_MEANINGS[stage.stage]}", f"{stage.seconds:.3f}", rate])
+        rows.append([f"{stage.stage:{width}} {STAGE_MEANINGS[stage.stage]}", f"{stage.seconds:.3f}", rate])
     rows.append(["total", f"{profile.seconds:.3f}", ""])
     return "\n\n" + columns(["stage", "seconds", "MB/s"], rows)

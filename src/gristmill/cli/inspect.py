@@ -11,7 +11,7 @@ import tyro
 from gristmill.analysis.texts import first_bytes
 from gristmill.cli.examples import Examples
 from gristmill.cli.inspect_shards import inspect_shards
-from gristmill.cli.options import UsageError, format_size
+from gristmill.cli.options import ProfileOut, UsageError, format_size
 from gristmill.cli.table import bar, pairs, show_token
 from gristmill.cli.tokenizers import SpecialTokens, parse_special_tokens
 from gristmill.shards.folder_kind import is_shard_folder
@@ -57,6 +57,8 @@ class Command:
 
     seed: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
     """Seed that selects the sample documents of a folder of shards."""
+
+    profile_out: ProfileOut = None
 
     def run(self) -> int:
         if is_shard_folder(self.path):

@@ -40,9 +40,9 @@ class Command:
     )
 
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PATH…", help_behavior_hint="")]
-    """Run folder of `gristmill train-model`, tokenizer file or folder, name of a published tokenizer such as gpt2, or
-    folder of shards. Pass two or more runs, or two or more tokenizers, to compare them. Put paths before
-    the option --allowed-special."""
+    """Run folder of `gristmill train-model`, tokenizer file or folder, name of a published tokenizer such as gpt2
+    or openai-community/gpt2, or folder of shards. Pass two or more runs, or two or more tokenizers, to compare them.
+    Put paths before the option --allowed-special."""
 
     output: Annotated[
         Path | None,
@@ -97,11 +97,20 @@ class Command:
             kinds.append(kind)
         for path, kind in zip(self.paths, kinds, strict=True):
             if kind != kinds[0]:
+                self._refuse_missing_paths()
                 raise UsageError(
                     f"{self.paths[0]} is {_in_words(kinds[0])}, but {path} is {_in_words(kind)}. "
                     f"Report them one at a time."
                 )
         return kinds[0]
+
+    def _refuse_missing_paths(self) -> None:
+        """Raise an error for a path such as runs/b that has the form of a name on the Hub but is probably mistyped."""
+        from gristmill.analysis.named_tokenizers import NAMES
+
+        for path in self.paths:
+            if not path.exists() and str(path) not in NAMES:
+                raise FileNotFoundError(errno.ENOENT, "no such file or folder", str(path))
 
     def _refuse_options_of_tokenizers(self, kind: Kind) -> None:
         for option in ("text", "pattern", "download", "allowed_special"):

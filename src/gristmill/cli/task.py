@@ -99,6 +99,11 @@ class PlanEncode(encode.Command, _Plan):
         from gristmill.shards.steps import plan_encode
 
         self.check_executor()
+        if self.report is not None:
+            raise UsageError(
+                "--report needs a run, but this command only plans one. Omit --report. After 'gristmill task finish', "
+                "run 'gristmill report' on the output."
+            )
         executor = Local(work_folder=self.work_folder, part_bytes=self.part_size)
         location = plan_encode(**self.arguments(), executor=executor).location
         print(complete(self.output) if location is None else overview(location, self._shown(location)))

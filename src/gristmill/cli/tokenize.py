@@ -16,10 +16,12 @@ import tyro
 
 from gristmill.analysis.texts import file_chunks
 from gristmill.cli.examples import Examples
+from gristmill.cli.options import ProfileOut
 from gristmill.cli.streams import argument_bytes, is_terminal, stdin_chunks, stdin_is_given, use_colors
 from gristmill.cli.table import show_token
 from gristmill.cli.tokenizers import AllowedSpecial, TokenizerOptions, allowed, check_allowed
 from gristmill.cli.values import UsageError, one_of
+from gristmill.trace import span
 
 if TYPE_CHECKING:
     from gristmill import Tokenizer
@@ -72,6 +74,8 @@ class Command(TokenizerOptions):
     color: Annotated[str, one_of(["auto", "always", "never"])] = "auto"
     """Use colours. auto: on a terminal, unless $NO_COLOR is set."""
 
+    profile_out: ProfileOut = None
+
     def run(self) -> int:
         tokenizer = self.load_tokenizer()
         self._check(tokenizer)
@@ -112,10 +116,21 @@ def spelled_out(arguments: list[str]) -> list[str]:
 
 def _write_ids(ids: Iterator[int]) -> None:
     separator = ""
-    while batch := list(islice(ids, BATCH_IDS)):
-        print(separator + " ".join(map(str, batch)), end="")
+    for batch in _batches(ids):
+        with span("write ids", ids=len(batch)):
+            print(separator + " ".join(map(str, batch)), end="")
         separator = " "
     print()
+
+
+def _batches(ids: Iterator[int]) -> Iterator[list[int]]:
+    """Yield the ids in lists. To produce them, `ids` reads the text and encodes it."""
+    while True:
+        with span("read and encode"):
+            batch = list(islice(ids, BATCH_IDS))
+        if not batch:
+            return
+        yield batch
 
 
 class _Writer:
@@ -130,8 +145,9 @@ class _Writer:
     def write_tokens(self, ids: Iterator[int]) -> None:
         """Write the tokens on one line, separated by spaces or colours."""
         between = ""
-        while batch := list(islice(ids, BATCH_IDS)):
-            print(between + ("" if self._in_color else " ").join(map(self._shown, batch)), end="")
+        for batch in _batches(ids):
+            with span("write tokens", ids=len(batch)):
+                print(between + ("" if self._in_color else " ").join(map(self._shown, batch)), end="")
             between = "" if self._in_color else " "
         print()
 

@@ -20,15 +20,15 @@ from gristmill.cli.options import (
     PatternChoice,
     ProfileOut,
     ReadingOptions,
-    check_output,
     find_corpus,
     format_size,
     plural,
 )
+from gristmill.cli.page_option import PageFile, page_file, recorded_for
+from gristmill.cli.page_option import spelled_out as spelled_out
 from gristmill.cli.table import columns, pairs
-from gristmill.cli.values import UsageError, byte_size, whole_number
-from gristmill.packages import require_packages
-from gristmill.trace import current, recording, spanned
+from gristmill.cli.values import byte_size, whole_number
+from gristmill.trace import spanned
 
 if TYPE_CHECKING:
     from gristmill import Profile, Tokenizer
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from gristmill.count import Words
 
 SAMPLE_BYTES = 1_000_000
-AUTO = "auto"  # value of a bare --report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +96,7 @@ class Command(ExecutorOptions, ReadingOptions):
     profile: Flag = False
     """Show the time of each stage."""
 
-    report: Annotated[
-        Path | None, tyro.conf.arg(metavar="[FILE.html]", help_behavior_hint="(default: the output, as .html)")
-    ] = None
+    report: PageFile = None
     """Also write a page about the training and the tokenizer. Needs the extra report."""
 
     profile_out: ProfileOut = None
@@ -107,11 +104,17 @@ class Command(ExecutorOptions, ReadingOptions):
     def run(self) -> int:
         import gristmill
 
-        report = self._report_file()
+        report = page_file(
+            self.report,
+            "train-tokenizer",
+            output=self.output,
+            default=self.output.with_suffix(".html"),
+            overwrite=self.overwrite,
+        )
         run_options = self.run_options(parts_beside(self.output))
         corpus = find_corpus(self.corpus, self, output=self.output, overwrite=self.overwrite)
         self.check_words(corpus, self.corpus[0])
-        with contextlib.nullcontext() if report is None or current() is not None else recording():
+        with recorded_for(report):
             tokenizer = gristmill.train_tokenizer(
                 corpus,
                 vocab_size=self.vocab_size,
@@ -134,21 +137,6 @@ class Command(ExecutorOptions, ReadingOptions):
         if report is not None:
             self._write_report(tokenizer, corpus, report)
         return 0
-
-    def _report_file(self) -> Path | None:
-        """Return the page to write, after checking that it can be written: training may take hours."""
-        if self.report is None:
-            return None
-        require_packages("gristmill train-tokenizer --report", "matplotlib", "jinja2")
-        page = self.output.with_suffix(".html") if str(self.report) == AUTO else self.report
-        if page.suffix.lower() not in (".html", ".htm"):
-            raise UsageError(
-                f"--report {page} is not the name of a page. Pass a name that ends in .html, or put --report last."
-            )
-        if page == self.output:
-            raise UsageError(f"--report {page} is also the output. Pass another name for one of them.")
-        check_output(page, overwrite=self.overwrite)
-        return page
 
     @spanned("report")
     def _write_report(self, tokenizer: Tokenizer, corpus: FoundFiles | Words, page: Path) -> None:
@@ -188,22 +176,6 @@ class Command(ExecutorOptions, ReadingOptions):
             reading = Reading.checked(self.read_options(), documents="file")
             rows.insert(3 + stopped, ("bytes per token", _bytes_per_token(tokenizer, corpus, reading)))
         return pairs([*rows, ("saved to", str(self.output))])
-
-
-def spelled_out(arguments: list[str]) -> list[str]:
-    """Return the arguments with a bare --report as --report auto: tyro supports no option with an optional value.
-
-    >>> spelled_out(["c.txt", "--report", "-o", "tok.json"]), spelled_out(["--report", "page.html"])
-    (['c.txt', '--report', 'auto', '-o', 'tok.json'], ['--report', 'page.html'])
-    """
-    spelled = []
-    for index, argument in enumerate(arguments):
-        spelled.append(argument)
-        if argument == "--":
-            return spelled + arguments[index + 1 :]
-        if argument == "--report" and (index + 1 == len(arguments) or arguments[index + 1].startswith("-")):
-            spelled.append(AUTO)
-    return spelled
 
 
 def _run_rows(profile: Profile) -> list[tuple[str, str]]:

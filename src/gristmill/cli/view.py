@@ -36,8 +36,8 @@ class Command:
     )
 
     paths: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PATH…", help_behavior_hint="")]
-    """Tokenizers, folders of shards, run folders, or folders that contain them. A name such as gpt2 or cl100k_base
-    stands for a published tokenizer whose files are on this machine."""
+    """Tokenizers, folders of shards, run folders, or folders that contain them. A name such as gpt2, cl100k_base
+    or openai-community/gpt2 stands for a published tokenizer whose files are on this machine."""
 
     host: str = "127.0.0.1"
     """Address to listen on. Pass 0.0.0.0 to let other machines open the pages; they need the token too."""

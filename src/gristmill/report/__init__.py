@@ -20,9 +20,10 @@ The report of a run is made only from its recorded files. `write_comparison` put
 | `writing` | `write_report`, `write_comparison` |
 | `document` | the sections of a page about tokenizers or shards, and the page as HTML (document.html) |
 | `token_plots` | token frequencies, lengths and compression; bars of named values |
+| `profile_sections` | stage times, rates and memory of the training of a tokenizer, or of the encoding of a corpus |
 | `tokenizer_pages` | one tokenizer: figures on texts, tokens, training |
 | `tokenizer_comparison` | several tokenizers on the same texts |
-| `shard_pages` | a folder of shards |
+| `shard_pages` | a folder of shards, and its encoding |
 | `kinds` | whether a path is a run, shards or a tokenizer |
 | `token_writing` | `write_tokenizer_report`, `write_tokenizer_comparison`, `write_shards_report` |
 

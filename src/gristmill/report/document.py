@@ -1,6 +1,7 @@
 """Document: the parts of a report page that is not about a run, and the page as HTML (document.html).
 
-A page has a head with its main figures, then sections in any order: plots, tables, tokens, splits, samples, settings.
+A page has a head with its main figures, then sections in any order: plots, one or several tables, tokens, splits,
+samples, settings.
 """
 
 from __future__ import annotations
@@ -44,6 +45,16 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     note: str = ""
     kind: str = field(default="table", init=False)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """A section of small tables, side by side where the page is wide enough."""
+
+    title: str
+    tables: Sequence[Table]
+    note: str = ""
+    kind: str = field(default="tables", init=False)
 
 
 @dataclass(frozen=True)
@@ -109,7 +120,7 @@ class Settings:
     kind: str = field(default="settings", init=False)
 
 
-Section = Plots | Table | Tokens | Splits | Samples | Settings
+Section = Plots | Table | Tables | Tokens | Splits | Samples | Settings
 
 
 @dataclass(frozen=True)
@@ -148,7 +159,7 @@ def _has_content(section: Section) -> bool:
     match section:
         case Plots(plots=content) | Tokens(groups=content) | Samples(samples=content) | Splits(splits=content):
             return bool(content)
-        case Table(rows=content) | Settings(rows=content):
+        case Table(rows=content) | Settings(rows=content) | Tables(tables=content):
             return bool(content)
 
 

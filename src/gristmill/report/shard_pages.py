@@ -20,6 +20,7 @@ from gristmill.analysis.shard_contents import (
 )
 from gristmill.analysis.usage import renyi_efficiency, zipf_curve
 from gristmill.encode.tokenizer import Tokenizer
+from gristmill.profile import Profile
 from gristmill.report import figures
 from gristmill.report.document import (
     Column,
@@ -37,6 +38,7 @@ from gristmill.report.document import (
 )
 from gristmill.report.drawing import BLUE, Plot
 from gristmill.report.options import flat
+from gristmill.report.profile_sections import encoding_figures, encoding_sections
 from gristmill.report.summary import Figure
 from gristmill.report.token_plots import Line, log_axis, zipf_plot
 from gristmill.report.tokenizer_pages import optional, shown_tokens
@@ -50,20 +52,25 @@ SAMPLE_TOKENS = 300
 MAX_SOURCES = 20
 
 
-def shards_document(folder: Path, *, seed: int = 0) -> Document:
-    """Return the page about a folder of shards. `seed` selects the sample documents."""
+def shards_document(folder: Path, *, profile: Profile | None = None, seed: int = 0) -> Document:
+    """Return the page about a folder of shards, and about the encoding that `profile` measured.
+
+    `seed` selects the sample documents.
+    """
     manifest = read_contents(folder)
     tokenizer = load_tokenizer(manifest, folder) if is_gristmill_folder(folder) else None
     counts = count_shard_tokens(folder, manifest, vocab_size=None if tokenizer is None else tokenizer.vocab_size)
     lengths = document_lengths(folder, manifest)
     num_tokens = sum(split.tokens for split in manifest.splits.values())
     num_counted = int(counts.sum())
+    source_bytes = sum(split.source_bytes for split in manifest.splits.values())
     sample = f" in an evenly spaced sample of {figures.short(num_counted)} tokens" * (num_counted < num_tokens)
     sections: list[Section] = [
         _splits_table(manifest),
         Plots("Documents and tokens", _plots(manifest, counts, lengths, sample)),
         _lengths_table(manifest, lengths),
         Tokens("Frequent tokens", _frequent(tokenizer, counts, num_counted, sample)),
+        *([] if profile is None else encoding_sections(profile)),
         _samples(folder, manifest, seed),
         _sources(manifest),
         Settings("Options of the encoding", _settings(manifest)),
@@ -72,7 +79,10 @@ def shards_document(folder: Path, *, seed: int = 0) -> Document:
         kicker="Token shards",
         title=folder.resolve().name,
         result=_result(manifest, num_tokens),
-        figures=_figures(manifest, tokenizer, counts, lengths, num_tokens),
+        figures=[
+            *_figures(manifest, tokenizer, counts, lengths, num_tokens),
+            *([] if profile is None else encoding_figures(profile, source_bytes=source_bytes)),
+        ],
         sections=sections,
         footer="the manifest and the files of the folder.",
     )

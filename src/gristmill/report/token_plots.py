@@ -115,7 +115,7 @@ def bar_plot(name: str, title: str, note: str, bars: Sequence[tuple[str, float, 
 
 
 def memory_plot(samples: Sequence[tuple[float, int]]) -> Plot | None:
-    """Return the resident memory over the time of a training run."""
+    """Return the resident memory over the time of a run."""
     if len(samples) < 2:
         return None
     seconds, sizes = np.array(samples, float).T

@@ -13,6 +13,7 @@ from gristmill.encode.special_rules import NONE, Specials
 from gristmill.encode.tokenizer import AnyTokenizer, Tokenizer, as_tokenizer
 from gristmill.errors import OptionError, ShardsFormatError
 from gristmill.packages import require_packages
+from gristmill.profile import Profile
 from gristmill.publish import publish
 from gristmill.report.comparison import distinct_names
 from gristmill.report.document import Document, document_page
@@ -20,6 +21,7 @@ from gristmill.report.shard_pages import shards_document
 from gristmill.report.tokenizer_comparison import comparison_document
 from gristmill.report.tokenizer_pages import measure_texts, tokenizer_document
 from gristmill.shards.folder_kind import is_shard_folder
+from gristmill.shards.run import STAGE_MEANINGS
 
 REPORT_FILE = "report.html"
 COMPARISON_FILE = "comparison.html"
@@ -50,14 +52,14 @@ def write_tokenizer_report(
     Args:
         tokenizer: A `Tokenizer`, the path of a tokenizer file or folder, a `tiktoken.Encoding`, or a Hugging Face
             tokenizer. A `str` may also be the name of a published tokenizer whose files are on this machine, such as
-            "gpt2" or "cl100k_base".
+            "gpt2", "cl100k_base" or "openai-community/gpt2".
         texts: The text files to measure on: one path, several, or paths by name, such as
             `{"English": "en.txt", "Japanese": "ja.txt"}`. Of each, the first 10 MB are used. Default: 1 MB of the
             built-in sample corpus.
         allowed_special: Special tokens that become their ids where a text contains them, or "all".
         pattern: Pattern of a file whose format does not store it, such as .tiktoken.
         download: Whether a published tokenizer that is not on this machine may be downloaded.
-        name: Title of the page. Default: the name of the file or folder.
+        name: Title of the page. Default: the name of the file or folder, or the published name.
         out: The page to write.
         overwrite: Whether to replace an existing file at `out`.
 
@@ -99,9 +101,9 @@ def write_tokenizer_comparison(
 ) -> Path:
     """Write one page that compares tokenizers on the same texts.
 
-    The page has their figures with the best of each row marked, bytes per token against vocabulary size, token
-    frequencies and lengths, bytes per token by script and by text, shared tokens, and the first places that they split
-    differently.
+    The page has their figures on all texts and on each text with the best of each row marked, bytes per token against
+    vocabulary size, token frequencies and lengths, bytes per token by script, shared tokens, and the first places that
+    they split differently.
 
     Args:
         tokenizers: Two or more tokenizers, as in `write_tokenizer_report`, or tokenizers by title.
@@ -144,17 +146,20 @@ def write_tokenizer_comparison(
 def write_shards_report(
     folder: str | os.PathLike[str],
     *,
+    profile: Profile | None = None,
     out: str | os.PathLike[str] = REPORT_FILE,
     seed: int = 0,
     overwrite: bool = False,
 ) -> Path:
     """Write one page about a folder of shards: splits, document lengths, token frequencies, samples and sources.
 
-    A large folder is read at evenly spaced places, so a terabyte takes no longer than a gigabyte. The same folder gives
-    the same bytes.
+    A large folder is read at evenly spaced places, so a terabyte takes no longer than a gigabyte. The same folder and
+    profile give the same bytes.
 
     Args:
         folder: A folder made by `encode_corpus`, or token files of nanoGPT, llm.c, Megatron-LM or datatrove.
+        profile: The profile of the run that made the folder (`EncodeRun.profile`). With it, the page also has the time
+            and the throughput of each stage. It has memory over time if the run was inside `gm.recording`.
         out: The page to write.
         seed: Seed that selects the sample documents.
         overwrite: Whether to replace an existing file at `out`.
@@ -163,6 +168,7 @@ def write_shards_report(
         The path of the page.
 
     Raises:
+        OptionError: `profile` is not the profile of an encoding.
         ShardsFormatError: The folder is unfinished, damaged or not a folder of shards.
         FileExistsError: `out` exists, and `overwrite` is False.
         MissingPackageError: matplotlib or Jinja2 is not installed.
@@ -171,17 +177,33 @@ def write_shards_report(
     Examples:
         ```python
         gm.report.write_shards_report("shards", out="shards.html")
+        run = gm.encode_corpus("corpus.txt", "tok.json", out="new")
+        gm.report.write_shards_report("new", profile=run.profile, out="new.html")
         ```
     """
     require_packages("gm.report.write_shards_report", "matplotlib", "jinja2")
+    _check_profile(profile)
     path = Path(folder)
     if not path.exists():
         raise FileNotFoundError(2, "No such folder of shards", str(path))
     if not is_shard_folder(path):
         raise ShardsFormatError(f"{path} is not a folder of shards. Make one with encode_corpus().")
     with publish(out, overwrite=overwrite) as file:  # first, because it refuses to replace an existing file
-        file.write(_page(shards_document(path, seed=seed)))
+        file.write(_page(shards_document(path, profile=profile, seed=seed)))
     return Path(out)
+
+
+def _check_profile(profile: Profile | None) -> None:
+    if profile is None:
+        return
+    if not isinstance(profile, Profile):
+        raise OptionError(f"profile is of type {type(profile).__name__}. Pass EncodeRun.profile.")
+    stages = [stage.stage for stage in profile.stages]
+    if not set(stages) <= set(STAGE_MEANINGS) or "encode" not in stages:
+        raise OptionError(
+            f"profile has the stages {', '.join(stages) or '(none)'}, so it is not that of an encoding. Pass "
+            f"EncodeRun.profile, from the result of encode_corpus()."
+        )
 
 
 def write_training_report(
@@ -205,8 +227,11 @@ def _page(document: Document) -> bytes:
 
 
 def _name_of(tokenizer: AnyTokenizer, other: str) -> str:
-    """Return the name of the file or folder of a tokenizer, or `other` if it has none."""
-    return Path(tokenizer).resolve().name if isinstance(tokenizer, str | os.PathLike) else other
+    """Return the name of the file or folder of a tokenizer, its published name, or `other` if it has neither."""
+    if not isinstance(tokenizer, str | os.PathLike):
+        return other
+    path = Path(tokenizer)
+    return path.resolve().name if path.exists() else str(tokenizer)
 
 
 def _named(tokenizers: Sequence[AnyTokenizer] | Mapping[str, AnyTokenizer]) -> list[tuple[str, AnyTokenizer]]:

@@ -9,12 +9,12 @@ from gristmill.analysis.comparing import find_differences, vocabulary_overlaps
 from gristmill.analysis.growth import compression_curve
 from gristmill.analysis.texts import Text
 from gristmill.analysis.token_text import shortened, show_token
-from gristmill.analysis.usage import zipf_curve
+from gristmill.analysis.usage import Usage, zipf_curve
 from gristmill.analysis.vocabulary import length_histogram
 from gristmill.encode.special_rules import NONE, Specials
 from gristmill.report import figures
 from gristmill.report.comparison import Cell
-from gristmill.report.document import Column, Document, Plots, Section, Split, Splits, Table, full_rows
+from gristmill.report.document import Column, Document, Plots, Section, Split, Splits, Table, Tables, full_rows
 from gristmill.report.drawing import Plot
 from gristmill.report.token_plots import Line, compression_plot, length_plot, line_style, zipf_plot
 from gristmill.report.tokenizer_pages import Measured, sum_of_scripts, texts_in_words, troubles
@@ -26,11 +26,11 @@ MAX_SCRIPTS = 12
 
 @dataclass(frozen=True)
 class Measure:
-    """A row of the table: a number of each tokenizer, and which is best."""
+    """A number of each tokenizer on one text or on all of them, and which is best."""
 
     name: str
     note: str
-    value: Callable[[Measured], float | None]
+    value: Callable[[Measured, Usage], float | None]
     form: Callable[[float], str]
     best: Callable[[list[float]], float] | None  # max, min, or None if no value is better
 
@@ -40,18 +40,25 @@ def _whole(value: float) -> str:
 
 
 def _three_digits(value: float) -> str:
-    return f"{value:.3f}"
+    return f"{value:.3f}" if value < 1000 else f"{value:,.0f}"  # fertility of a text without spaces
 
 
+BYTES_PER_TOKEN = Measure(
+    "bytes per token", "more is better", lambda _, usage: usage.bytes_per_token, _three_digits, max
+)
+FERTILITY = Measure("fertility", "tokens per word", lambda _, usage: usage.fertility, _three_digits, min)
+RENYI = Measure("Rényi efficiency", "evenness of use", lambda _, usage: usage.renyi_efficiency, _three_digits, max)
+UNUSED = Measure("unused tokens", "without special tokens", lambda _, usage: len(usage.unused), _whole, None)
+BY_TEXT = (BYTES_PER_TOKEN, FERTILITY, RENYI, UNUSED)
 MEASURES = (
-    Measure("vocabulary", "tokens, special tokens included", lambda each: each.total.num_vocabulary, _whole, None),
-    Measure("tokens", "of all texts", lambda each: each.total.num_tokens, _whole, min),
-    Measure("bytes per token", "more is better", lambda each: each.total.bytes_per_token, _three_digits, max),
-    Measure("fertility", "tokens per word", lambda each: each.total.fertility, _three_digits, min),
-    Measure("Rényi efficiency", "evenness of use", lambda each: each.total.renyi_efficiency, _three_digits, max),
-    Measure("tokens used", "distinct, in all texts", lambda each: each.total.num_used, _whole, None),
-    Measure("unused tokens", "without special tokens", lambda each: len(each.total.unused), _whole, None),
-    Measure("partial UTF-8", "share of the tokens of the texts", lambda each: each.partial_share, figures.percent, min),
+    Measure("vocabulary", "tokens, special tokens included", lambda _, usage: usage.num_vocabulary, _whole, None),
+    Measure("tokens", "of all texts", lambda _, usage: usage.num_tokens, _whole, min),
+    BYTES_PER_TOKEN,
+    FERTILITY,
+    RENYI,
+    Measure("tokens used", "distinct, in all texts", lambda _, usage: usage.num_used, _whole, None),
+    UNUSED,
+    Measure("partial UTF-8", "share of the tokens of the texts", Measured.partial_share_of, figures.percent, min),
 )
 
 
@@ -101,7 +108,8 @@ def _result(measured: Sequence[Measured], what: str) -> str:
 
 
 def _row(measure: Measure, measured: Sequence[Measured]) -> list[Cell]:
-    return [Cell(measure.name, measure.note), *_marked([measure.value(each) for each in measured], measure)]
+    values = [measure.value(each, each.total) for each in measured]
+    return [Cell(measure.name, measure.note), *_marked(values, measure)]
 
 
 def _marked(values: Sequence[float | None], measure: Measure) -> list[Cell]:
@@ -130,17 +138,23 @@ def _plots(measured: Sequence[Measured], what: str) -> list[Plot]:
     return full_rows(found)
 
 
-_BYTES_PER_TOKEN = Measure("", "", lambda each: each.total.bytes_per_token, _three_digits, max)
-
-
-def _by_text(measured: Sequence[Measured]) -> Table:
-    """Return the bytes per token of each text, if there are several."""
+def _by_text(measured: Sequence[Measured]) -> Tables:
+    """Return a table of each measure with a row for each text, if there are several texts."""
     texts: Sequence[Text] = measured[0].texts
-    rows = []
-    for number, text in enumerate(texts if len(texts) > 1 else ()):
-        values = [each.usages[number].bytes_per_token for each in measured]
-        rows.append([Cell(text.name, figures.size(len(text.data))), *_marked(values, _BYTES_PER_TOKEN)])
-    return Table("Bytes per token by text", [Column("text"), *_heads([each.name for each in measured])], rows)
+    columns = [Column("text"), *_heads([each.name for each in measured])]
+    tables = []
+    for measure in BY_TEXT if len(texts) > 1 else ():
+        rows = []
+        for number, text in enumerate(texts):
+            values = [measure.value(each, each.usages[number]) for each in measured]
+            rows.append([Cell(text.name), *_marked(values, measure)])
+        tables.append(Table(f"{measure.name[0].upper()}{measure.name[1:]}", columns, rows, measure.note))
+    sizes = ", ".join(f"{shortened(text.name, 40)} {figures.size(len(text.data))}" for text in texts)
+    note = (
+        f"Sizes of the texts: {sizes}. A short text cannot use a large vocabulary. "
+        "A word is a span without white space, so fertility means little for text without spaces between words."
+    )
+    return Tables("By text", tables, note)
 
 
 def _by_script(measured: Sequence[Measured]) -> Table:
@@ -149,7 +163,7 @@ def _by_script(measured: Sequence[Measured]) -> Table:
     rows = []
     for script, usage in list(tables[0].items())[:MAX_SCRIPTS]:
         values = [table[script].bytes_per_token for table in tables]
-        rows.append([Cell(script, f"{usage.num_characters:,} characters"), *_marked(values, _BYTES_PER_TOKEN)])
+        rows.append([Cell(script, f"{usage.num_characters:,} characters"), *_marked(values, BYTES_PER_TOKEN)])
     note = "A token that spans two scripts counts for each by its share of bytes."
     if len(tables[0]) > MAX_SCRIPTS:
         note = f"The {MAX_SCRIPTS} most frequent of {len(tables[0])} scripts. {note}"

@@ -18,7 +18,6 @@ from gristmill.analysis.usage import Usage, sum_of, usage_of_ids, zipf_curve
 from gristmill.analysis.vocabulary import TokenClasses, length_histogram, token_classes, token_lengths
 from gristmill.encode.special_rules import NONE, Specials
 from gristmill.encode.tokenizer import Tokenizer
-from gristmill.profile import Profile, Stage
 from gristmill.report import figures
 from gristmill.report.document import (
     Column,
@@ -34,16 +33,9 @@ from gristmill.report.document import (
     full_rows,
 )
 from gristmill.report.drawing import Plot
+from gristmill.report.profile_sections import training_sections
 from gristmill.report.summary import Figure
-from gristmill.report.token_plots import (
-    Line,
-    bar_plot,
-    compression_plot,
-    length_plot,
-    memory_plot,
-    winners_plot,
-    zipf_plot,
-)
+from gristmill.report.token_plots import Line, bar_plot, compression_plot, length_plot, zipf_plot
 
 NUM_TOKENS_SHOWN = 16
 TOKEN_LENGTH = 28  # characters of a token that is shown
@@ -70,8 +62,11 @@ class Measured:
     @property
     def partial_share(self) -> float | None:
         """Share of the tokens of all texts that begin or end inside a character."""
-        total = self.total
-        return float(total.counts[self.classes.partial_utf8].sum()) / total.num_tokens if total.num_tokens else None
+        return self.partial_share_of(self.total)
+
+    def partial_share_of(self, usage: Usage) -> float | None:
+        """Share of the tokens of one text that begin or end inside a character."""
+        return float(usage.counts[self.classes.partial_utf8].sum()) / usage.num_tokens if usage.num_tokens else None
 
 
 def measure_texts(
@@ -274,47 +269,6 @@ def sum_of_scripts(scripts: Sequence[Sequence[ScriptUsage]]) -> list[ScriptUsage
         for name, usages in by_name.items()
     ]
     return sorted(sums, key=lambda usage: (-usage.num_characters, usage.script))
-
-
-def training_sections(profile: Profile) -> list[Section]:
-    """Return the plots and the table about the training of a tokenizer: stage times, memory, winning pairs."""
-    total = sum(stage.seconds for stage in profile.stages)
-    bars = [(stage.stage, stage.seconds, figures.duration(stage.seconds)) for stage in profile.stages]
-    plots = (
-        winners_plot(profile.merge_counts),
-        bar_plot(
-            "stages", "Time by stage", f"Wall-clock time; {figures.duration(profile.seconds)} in all.", bars, "seconds"
-        ),
-        memory_plot(profile.memory),
-    )
-    rows = [
-        cells(
-            [stage.stage, figures.duration(stage.seconds), figures.percent(stage.seconds / total if total else 0), work]
-        )
-        for stage, work in ((stage, _work_in_words(stage)) for stage in profile.stages)
-    ]
-    peak = profile.peak_memory_bytes
-    threads = f"{profile.num_threads} thread{'s' * (profile.num_threads != 1)}"
-    note = f"{threads}." + (f" Peak memory of the process: {figures.size(peak)}." if peak is not None else "")
-    columns = [Column("stage"), Column("time"), Column("of all"), Column("work", is_text=True)]
-    return [
-        Plots("Training", full_rows(plots)),
-        Table("Stages of the training", columns, rows, note),
-    ]
-
-
-def _work_in_words(stage: Stage) -> str:
-    seconds = max(stage.seconds, 1e-9)
-    parts = []
-    if stage.num_bytes is not None:
-        parts.append(f"{figures.size(stage.num_bytes)} at {figures.size(stage.num_bytes / seconds)}/s")
-    if stage.num_pieces is not None:
-        parts.append(f"{figures.short(stage.num_pieces)} pieces")
-    if stage.num_words is not None:
-        parts.append(f"{figures.short(stage.num_words)} words")
-    if stage.num_merges is not None:
-        parts.append(f"{stage.num_merges:,} merges at {figures.short(stage.num_merges / seconds)}/s")
-    return ", ".join(parts)
 
 
 def _token_groups(measured: Measured) -> list[TokenGroup]:

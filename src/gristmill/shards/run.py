@@ -32,9 +32,20 @@ from gristmill.shards.shards import Shards
 from gristmill.shards.state import why_empty
 from gristmill.trace import memory_since
 
-__all__ = ["EncodeRun", "encode_corpus"]
+__all__ = ["STAGE_MEANINGS", "WAITING_STAGES", "EncodeRun", "encode_corpus"]
 
 CHECKPOINT_SECONDS = 10.0
+
+# What the time of each stage of a run measures. A run in parts has only "encode" and "assemble".
+STAGE_MEANINGS = {
+    "read": "waiting for the readers",
+    "find": "finding documents, sum over threads",
+    "encode": "encoding, sum over threads or workers",
+    "assemble": "assembling shards, sum over workers",
+    "write": "writing and checksums",
+    "sync": "waiting for the disk",
+}
+WAITING_STAGES = ("read", "sync")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

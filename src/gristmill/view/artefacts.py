@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from gristmill.analysis.named_tokenizers import NAMES, find_tokenizer
+from gristmill.analysis.named_tokenizers import NAMES, find_tokenizer, may_be_published
 from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import GristmillError, OptionError, TokenizerFormatError
 from gristmill.report.comparison import distinct_names
@@ -63,7 +63,7 @@ def find_artefacts(
 ) -> Artefacts:
     """Return the artefacts at `paths`; a folder that is none itself gives the artefacts directly inside it.
 
-    paths: may also have names of published tokenizers, such as "gpt2".
+    paths: may also have names of published tokenizers, such as "gpt2" or "owner/name".
     pattern: pattern of tokenizer files whose format does not store one.
     download: whether a published tokenizer that is not on this machine may be downloaded.
 
@@ -98,9 +98,12 @@ def _published(name: str, pattern: str | None, download: bool) -> _Found:
     try:
         return _Found("tokenizer", Path(name), find_tokenizer(name, pattern=pattern, download=download))
     except FileNotFoundError:
-        if name in NAMES:
+        if name in NAMES or (download and may_be_published(name)):
             raise
-    raise FileNotFoundError(errno.ENOENT, f"No such file or folder. Pass {SHOWN}", name)
+    advice = f"Pass {SHOWN}"
+    if may_be_published(name):
+        advice += f". To download the tokenizer {name} from the Hugging Face Hub, pass download=True"
+    raise FileNotFoundError(errno.ENOENT, f"No such file or folder. {advice}", name)
 
 
 def _at(path: Path, pattern: str | None) -> list[_Found]:

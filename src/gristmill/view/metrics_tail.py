@@ -109,12 +109,13 @@ class MetricsTail:
         with self.lock:
             try:
                 return self._poll()
-            except FileNotFoundError:
-                self._lose("has no records yet" if self.path.parent.is_dir() else "no longer exists")
             except OSError as error:
                 self._seen = None
                 self.problem = f"{METRICS_FILE} cannot be read: {error.strerror or error}."
-            return False
+                return False
+            except Exception:
+                self._clear()  # the block may have been added in part, and must not be added twice
+                raise
 
     def _lose(self, why: str) -> None:
         self.problem = f"The run folder {why}."
@@ -123,7 +124,11 @@ class MetricsTail:
         self.modified = None
 
     def _poll(self) -> bool:
-        status = self.path.stat()
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            self._lose("has no records yet" if self.path.parent.is_dir() else "no longer exists")
+            return False
         file, seen = (status.st_dev, status.st_ino), (status.st_size, status.st_mtime_ns)
         if (file, seen) == (self._file, self._seen):
             return False

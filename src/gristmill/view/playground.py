@@ -151,12 +151,12 @@ def _about(run: Artefact) -> dict[str, Any]:
     from gristmill.lm.training.run_lock import is_trained_here
 
     try:
-        return {"problem": "", "is_trained": is_trained_here(run.path), **_about_model(run), **_checkpoints(run.path)}
+        return {"problem": "", "is_trained": is_trained_here(run.path), "modes": _modes(run), **_checkpoints(run.path)}
     except (CheckpointError, Refusal) as error:
         return {"problem": in_words(error), "is_trained": is_trained_here(run.path), "modes": [], "checkpoints": []}
 
 
-def _about_model(run: Artefact) -> dict[str, Any]:
+def _modes(run: Artefact) -> list[str]:
     from gristmill.lm.data.chat_jinja import CHAT_TEMPLATE_FILE
     from gristmill.lm.training.config import load_config
 
@@ -164,10 +164,8 @@ def _about_model(run: Artefact) -> dict[str, Any]:
     if type(config).HAS_LATENTS:
         if getattr(config, "embedding_dim", None) is not None:
             raise Refusal(f"{run.name}: the model was trained on vectors and generates vectors, not text.")
-        modes = list(LATENT_MODES)
-    else:
-        modes = ["continue", *(["chat"] if (run.path / CHAT_TEMPLATE_FILE).is_file() else [])]
-    return {"modes": modes, "model": config.name, "context_length": config.sequence_length}
+        return list(LATENT_MODES)
+    return ["continue", *(["chat"] if (run.path / CHAT_TEMPLATE_FILE).is_file() else [])]
 
 
 def _checkpoints(run: Path) -> dict[str, Any]:

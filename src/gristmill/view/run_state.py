@@ -15,7 +15,7 @@ from gristmill.report.records import CONFIG_FILE, MACHINE_FILE, Records, read_ob
 from gristmill.report.summary import total_steps, trouble
 from gristmill.view.metrics_tail import MetricsTail
 
-__all__ = ["Description", "Status", "is_training", "records_of", "status_of"]
+__all__ = ["Description", "Status", "is_training", "records_of", "status_of", "unreadable"]
 
 RECENT_SECONDS = 120.0  # a run of another machine counts as training if its last record is not older
 PACE_SECONDS = 60.0  # of training that the speed is measured over
@@ -24,7 +24,7 @@ PACE_SECONDS = 60.0  # of training that the speed is measured over
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The line of a run on the page. Numbers that are not known are None."""
 
-    state: str  # "training" | "finished" | "stopped" | "waiting" | "missing"
+    state: str  # "training" | "finished" | "stopped" | "waiting" | "missing" | "unreadable"
     problem: str  # a sentence if something is wrong; empty otherwise
     step: int = 0
     total: int | None = None
@@ -57,6 +57,8 @@ class Description:
             self.config, self.machine = map(read_object, paths)
         except (OSError, GristmillError) as error:
             self.problem = " ".join(str(error).split())
+            if isinstance(error, OSError):
+                self._seen = None  # the files may be the same when they can be read again
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:
@@ -114,6 +116,17 @@ def status_of(name: str, folder: Path, description: Description, tail: MetricsTa
         modified=tail.modified,
         num_damaged=tail.num_damaged,
     )
+
+
+def unreadable(error: Exception, last: Status | None) -> Status:
+    """Return the status of a run that could not be read: its last figures, and what went wrong."""
+    if isinstance(error, OSError):
+        problem = f"The run folder cannot be read: {error.strerror or error}. The page tries again."
+    else:
+        words = " ".join(str(error).split())[:200]
+        problem = f"The records of the run cannot be shown: {type(error).__name__}: {words}. The page tries again."
+    last = last or Status(state="", problem="")
+    return msgspec.structs.replace(last, state="unreadable", problem=problem, seconds_left=None)
 
 
 def _state(folder: Path, tail: MetricsTail, step: int, total: int | None) -> str:

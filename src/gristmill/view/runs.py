@@ -33,7 +33,7 @@ from gristmill.view.artefacts import Artefact, Artefacts
 from gristmill.view.events import Event, event_stream
 from gristmill.view.metrics_tail import TABLES, MetricsTail
 from gristmill.view.replies import Refusal, pick, reply
-from gristmill.view.run_state import Description, Status, records_of, status_of
+from gristmill.view.run_state import Description, Status, records_of, status_of, unreadable
 
 __all__ = ["routes"]
 
@@ -47,6 +47,7 @@ MAX_SPANS = 200
 MAX_DETAILS = 50  # runs in the tables of options
 
 Position = tuple[int, ...]  # generation, records per table, samples, events, version of the status
+_NO_GENERATION = 0  # of a page that got no records: the generations of a tail count from 1
 
 
 def routes(artefacts: Artefacts) -> list[BaseRoute]:
@@ -99,26 +100,33 @@ class FollowedRun:
         self._polling = threading.Lock()
 
     def poll(self, *, look_at_state: bool) -> bool:
-        """Read what is new. Returns whether there is more to read at once."""
-        tail = self._tail
+        """Read what is new. Returns whether there is more to read at once.
+
+        An error becomes the status of the run, because the other runs must be followed in any case.
+        """
+        has_more = False
         with self._polling:
-            has_more = tail.poll()
-            counted = (tail.generation, tail.problem, tail.modified)
-            if look_at_state or counted != self._counted:
-                self._counted = counted
-                self._description.refresh()
-                status = self._look()
-                if status != self.status:
-                    self.status, self.version = status, self.version + 1
+            try:
+                has_more = self._tail.poll()
+                status = self._look(look_at_state)
+            except Exception as error:
+                status = unreadable(error, self.status)
+            if status != self.status:
+                self.status, self.version = status, self.version + 1
         return has_more
 
-    def _look(self) -> Status:
-        with self._tail.lock:
-            try:
-                return status_of(self.artefact.name, self.artefact.path, self._description, self._tail)
-            except (ArithmeticError, TypeError, ValueError) as error:  # numbers that are out of range
-                reason = f"The records of the run cannot be summarized: {' '.join(str(error).split())[:200]}."
-                return Status(state="stopped", problem=reason)
+    def _look(self, look_at_state: bool) -> Status | None:
+        """Return the status, which is read again only if it is time or the records have changed."""
+        tail = self._tail
+        counted = (tail.generation, tail.problem, tail.modified)
+        if not look_at_state and counted == self._counted:
+            return self.status
+        self._counted = None  # until the status has been read
+        self._description.refresh()
+        with tail.lock:
+            status = status_of(self.artefact.name, self.artefact.path, self._description, tail)
+        self._counted = counted
+        return status
 
     def position(self) -> Position:
         """Return where the run is now."""
@@ -131,20 +139,34 @@ class FollowedRun:
         return (tail.generation, *counts, tail.samples.count, tail.events.count, self.version)
 
     def event_after(self, position: Position | None) -> tuple[str, dict[str, Any], Position] | None:
-        """Return the name and content of the event that brings a page at `position` up to date; None if it is."""
+        """Return the event that brings a page at `position` up to date and the new position; None if it is up to date.
+
+        The event is a name and its content. If its content cannot be made, it has an error as the status and no
+        records, and the next change of the run gives a snapshot.
+        """
         with self._tail.lock:
             now = self._position()
-            if now == position:
+            without_records = (_NO_GENERATION, *now[1:])
+            if position in (now, without_records):
                 return None
             if self._shared[:2] != (position, now):  # the other open pages ask for the same
-                self._shared = (position, now, self._event(position, now))
-            return (*self._shared[2], now)
+                try:
+                    event = (*self._event(position, now), now)
+                except Exception as error:  # the events of the other runs must be sent in any case
+                    event = ("snapshot", self._no_records(error), without_records)
+                self._shared = (position, now, event)
+            found: tuple[str, dict[str, Any], Position] = self._shared[2]
+            return found
 
     def _event(self, position: Position | None, now: Position) -> tuple[str, dict[str, Any]]:
         content: dict[str, Any] = {"run": self.number, "status": self.status}
         if position is None or not self._can_append(position, now):
             return "snapshot", {**content, **self._snapshot()}
         return "append", {**content, **self._appended(position, now)}
+
+    def _no_records(self, error: Exception) -> dict[str, Any]:
+        empty = {"tables": {}, "samples": [], "events": [], "posterior": None}
+        return {"run": self.number, "status": unreadable(error, self.status), **empty}
 
     def _can_append(self, position: Position, now: Position) -> bool:
         if position[0] != now[0] or len(position) != len(now):
@@ -155,7 +177,6 @@ class FollowedRun:
     def _snapshot(self) -> dict[str, Any]:
         tail = self._tail
         return {
-            "generation": tail.generation,
             "tables": {name: tail.tables[name].buckets() for name in TABLES},
             "samples": tail.samples.since(0),
             "events": tail.events.since(0),
@@ -179,7 +200,7 @@ class FollowedRun:
         with self._tail.lock:
             tables = self._tail.tables
             found = {name: tables[name].buckets(*tables[name].between(first, last)) for name in TABLES}
-            return {"generation": self._tail.generation, "tables": found}
+            return {"tables": found}
 
     def records(self) -> Records:
         """Return the records as the report reads them."""
@@ -230,12 +251,13 @@ class Follower:
         positions = self._parsed(since)
         self.num_pages += 1
         try:
-            if self._task is None:
+            if self._has_ended():
                 self._ready, self._changed = asyncio.Event(), asyncio.Event()
                 self._threads = anyio.CapacityLimiter(NUM_THREADS)
                 self._task = asyncio.create_task(self._follow())
+                self._task.add_done_callback(self._wake_pages)
             await self._ready.wait()
-            while True:
+            while not self._has_ended():  # otherwise the stream ends, and the browser connects again
                 changed = self._changed
                 for run in self.runs:
                     found = await anyio.to_thread.run_sync(
@@ -250,6 +272,15 @@ class Follower:
             if not self.num_pages and self._task is not None:
                 self._task.cancel()
                 self._task = None
+
+    def _has_ended(self) -> bool:
+        return self._task is None or self._task.done()
+
+    def _wake_pages(self, task: asyncio.Task[None]) -> None:
+        """Wake the pages that wait for records when nothing follows the runs any more."""
+        if task is self._task:  # otherwise no page waited for it, and the events belong to a new task
+            self._ready.set()
+            self._changed.set()
 
     async def _follow(self) -> None:
         looked = changed = -math.inf

@@ -1,8 +1,12 @@
 """Measure the rows of the ablation one after another, each in a fresh process, and compare their merges.
 
 The native core trains first; its merges are what the others must learn. A row that fails is recorded with the reason,
-and the next one runs. A run that other processes disturbed is repeated once; the less disturbed one counts. An
-interruption keeps what was measured.
+and the next one runs. An interruption keeps what was measured.
+
+The time of a row with several threads or processes shows what they are worth only if CPU time / wall time > 1.3. A run
+of the native core that stays below, and any run that other processes disturbed, is repeated once; the better run
+counts. A row that stays below keeps its time, and the table marks it. The Python programs are not repeated for this:
+most of their work is in one process, and a repetition takes a minute.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from typing import Any
 from gristmill.arguments import check_vocab_size
 from gristmill.bench.ablation.extrapolation import check_rule, course_of, estimate_merge_seconds
 from gristmill.bench.ablation.rows import CORE, Row, chosen_rows, core_row, reason_to_skip
+from gristmill.bench.contest import LEAST_CPU_PER_WALL
 from gristmill.bench.corpora import Corpus
 from gristmill.bench.fresh_process import ChildFailed, Sample, TimedOut, measure
 from gristmill.bench.pipelines.tree_memory import TreeMemory
@@ -49,13 +54,14 @@ class Measured:
     num_merges: int
     total_seconds: float
     peak_bytes: int
-    cpu_per_wall: float
-    is_quiet: bool  # no other process used much CPU time
+    cpu_per_wall: float  # the median over the runs
+    is_quiet: bool  # no other process used much CPU time during any run
     num_differing: int  # merges that differ from those of the core, position by position
     num_not_learned: int  # merges that the core did not learn at all, among as many
     first_difference: int | None  # number of the first such merge, from 1
     rule_check: Mapping[str, float] | None = None  # the rule of extrapolation, applied to the first merges
     all_seconds: list[float] = field(default_factory=list)  # every round
+    repeated_seconds: list[float] = field(default_factory=list)  # runs that do not count, because a better one followed
 
     @property
     def is_extrapolated(self) -> bool:
@@ -75,6 +81,11 @@ class Result:
     row: Row
     measured: Measured | None
     reason: str = ""  # such as "skipped: …", "timed out after 240 s", "other merges …"
+
+    @property
+    def has_few_cpus(self) -> bool:
+        """Whether a row with several threads or processes kept hardly more than one CPU busy."""
+        return self.measured is not None and _has_few_cpus(self.row, self.measured)
 
 
 @dataclass
@@ -131,7 +142,8 @@ def run_ablation(
         letters: Rows to measure, "a" to "i".
         threads: Numbers of threads of the native core. Pools have as many processes as the largest.
         time_limit: Seconds that a row may learn merges. The time of the other merges is extrapolated.
-        num_extra_runs: Runs of a row that are repeated because other processes disturbed them.
+        num_extra_runs: How often each run is repeated because other processes disturbed it, or because the threads of
+            the native core had too few CPUs.
         report: Receives one line of progress at a time.
 
     Returns:
@@ -202,14 +214,16 @@ def _measure_row(row: Row, timing: _Timing, core: Sequence[Pair], num_extra_runs
     samples: list[tuple[Sample, int]] = []
     num_runs = CORE_ROUNDS if row.letter == CORE else 1
     try:
-        while len(samples) < num_runs + num_extra_runs and sum(each.quiet for each, _ in samples) < num_runs:
+        most = num_runs * (1 + num_extra_runs)
+        while len(samples) < most and sum(not _is_disturbed(row, each) for each, _ in samples) < num_runs:
             with span(row.label, workers=row.num_workers):
                 samples.append(timing.measure(row))
     except TimedOut as error:
         return Result(row, None, f"{error}, before the first merges")
     except ChildFailed as error:
         return Result(row, None, str(error))
-    samples = sorted(samples, key=lambda each: _disturbance(each[0]))[:num_runs]
+    samples.sort(key=lambda each: (_is_disturbed(row, each[0]), _foreign_cpus(each[0])))
+    samples, repeated = samples[:num_runs], samples[num_runs:]
     sample, peak_bytes = sorted(samples, key=lambda each: each[0].seconds)[len(samples) // 2]
     facts, merges = sample.facts, _merges(sample)
     compared = core[: len(merges)]
@@ -242,18 +256,28 @@ def _measure_row(row: Row, timing: _Timing, core: Sequence[Pair], num_extra_runs
         num_merges=len(merges) if facts["is_complete"] else len(core),
         total_seconds=pretokenize_seconds + merge_seconds if times else median(each.seconds for each, _ in samples),
         peak_bytes=peak_bytes,
-        cpu_per_wall=sample.cpu_per_wall,
-        is_quiet=sample.quiet,
+        cpu_per_wall=median(each.cpu_per_wall for each, _ in samples),
+        is_quiet=all(each.quiet for each, _ in samples),
         num_differing=len(differing),
         num_not_learned=len(set(merges) - set(compared)),
         first_difference=differing[0] + 1 if differing else None,
         rule_check=rule_check,
         all_seconds=[each.seconds for each, _ in samples],
+        repeated_seconds=[each.seconds for each, _ in repeated],
     )
     return Result(row, measured)
 
 
-def _disturbance(sample: Sample) -> float:
+def _has_few_cpus(row: Row, run: Sample | Measured) -> bool:
+    return row.num_workers > 1 and run.cpu_per_wall <= LEAST_CPU_PER_WALL
+
+
+def _is_disturbed(row: Row, sample: Sample) -> bool:
+    """Return whether a run should be repeated."""
+    return not sample.quiet or (row.letter == CORE and _has_few_cpus(row, sample))
+
+
+def _foreign_cpus(sample: Sample) -> float:
     """Return the CPUs that other processes kept busy."""
     return (sample.foreign_cpu_seconds or 0.0) / sample.seconds
 

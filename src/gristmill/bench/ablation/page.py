@@ -10,6 +10,7 @@ from gristmill.bench.ablation.contest import Ablation, Measured, Result
 from gristmill.bench.ablation.rows import CORE, GPU
 from gristmill.bench.ablation.suites import Case
 from gristmill.bench.charts import Bar, bar_chart
+from gristmill.bench.contest import LEAST_CPU_PER_WALL
 from gristmill.bench.machine import describe_run
 from gristmill.bench.pages import Page, plural, publish_page
 from gristmill.bench.published import TRAINING, PublishedTraining, training_table
@@ -21,6 +22,7 @@ __all__ = ["chart_of", "notes_of", "publish_ablation", "table_of"]
 HEADER = ["program", "pretokenize s", "merges/s", "total s", "speed-up", "peak MB", "same merges"]
 BASE = "a"
 MARK = "~"  # before every number that is extrapolated
+FEW_CPUS = "†"  # after the name of a row whose threads or processes kept at most 1.3 CPUs busy
 
 
 def table_of(ablation: Ablation) -> str:
@@ -76,6 +78,12 @@ def notes_of(ablation: Ablation) -> list[str]:
     if measured:
         busy = ", ".join(f"({row.letter}) {each.cpu_per_wall:.2f}" for row, each in measured)
         notes.append(f"CPU time / wall time: {busy}.")
+    if any(result.has_few_cpus for result in ablation.results):
+        notes.append(
+            f"{FEW_CPUS} CPU time / wall time at most {LEAST_CPU_PER_WALL} on several threads or processes: little of "
+            "the work is parallel, the corpus is too small, or the threads had to wait for a CPU. Such a row does not "
+            "show what more threads are worth."
+        )
     noisy = [f"({row.letter})" for row, each in measured if not each.is_quiet]
     if noisy:
         notes.append(f"Other processes used the CPU during {', '.join(dict.fromkeys(noisy))}.")
@@ -97,13 +105,15 @@ def chart_of(ablation: Ablation, about: Mapping[str, str]) -> str:
             text += ", other merges" if each.num_differing or is_short else ""
         seconds = None if each is None else each.total_seconds
         bars.append(
-            Bar(result.row.label, [seconds], [text], is_ours=each is not None and result.row.letter in (CORE, GPU))
+            Bar(_name(result), [seconds], [text], is_ours=each is not None and result.row.letter in (CORE, GPU))
         )
     caption = "Seconds from the file to all merges, logarithmic scale."
     if base:
         caption += f" The factor is the speed-up against ({BASE})."
     if any(result.measured and _is_extrapolated(result.measured) for result in ablation.results):
         caption += f" {MARK}: extrapolated from the first merges."
+    if any(result.has_few_cpus for result in ablation.results):
+        caption += f" {FEW_CPUS}: kept at most {LEAST_CPU_PER_WALL} CPUs busy."
     caption += f" {about['CPU']}, {plural(int(about['cores']), 'core')}; {about['versions']}; {about['date']}."
     title = f"What each optimization of BPE training is worth: {_corpus(ablation)}"
     return bar_chart(title, bars, caption=caption, log_scale=True)
@@ -148,7 +158,7 @@ def _cells(result: Result, base: Measured | None, num_merges: int) -> list[str]:
     if each is None:
         return [result.row.label, *["–"] * 5, _outcome(result.reason)]
     return [
-        result.row.label,
+        _name(result),
         _number(each.pretokenize_seconds, each.is_pretokenize_extrapolated),
         _number(each.merges_per_second, each.is_extrapolated),
         _number(each.total_seconds, _is_extrapolated(each)),
@@ -158,10 +168,14 @@ def _cells(result: Result, base: Measured | None, num_merges: int) -> list[str]:
     ]
 
 
+def _name(result: Result) -> str:
+    return result.row.label + FEW_CPUS * result.has_few_cpus
+
+
 def _outcome(reason: str) -> str:
     """Return the start of a reason, which fits in a column.
 
-    >>> _outcome("skipped: needs a CUDA device"), _outcome("other merges than the native core; no time is shown")
+    >>> _outcome("skipped: trains on the CPU only"), _outcome("other merges than the native core; no time is shown")
     ('skipped', 'other merges')
     """
     return re.split(r"[:;,]| than ", reason)[0]

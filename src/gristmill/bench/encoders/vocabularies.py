@@ -21,7 +21,7 @@ from typing import Any
 
 from gristmill.bench.corpora import data_file
 from gristmill.bench.rivals import byte_of_letter
-from gristmill.errors import EarlyStopWarning, OptionError
+from gristmill.errors import CorpusError, EarlyStopWarning, OptionError
 from gristmill.publish import publish
 from gristmill.train import train_tokenizer
 
@@ -99,6 +99,7 @@ def prepare(name: str, folder: Path, *, corpus: Path | None = None, vocab_size: 
         vocab_size: For "trained": number of tokens including `<|endoftext|>`.
 
     Raises:
+        CorpusError: The corpus has no pair to merge.
         OptionError: The vocabulary is not available, or the corpus is too small for it.
     """
     if name == "trained":
@@ -129,6 +130,8 @@ def _trained(corpus: Path, vocab_size: int) -> tuple[Ranks, Merges]:
         tok = train_tokenizer(
             str(corpus), vocab_size=vocab_size, special_tokens=[SPECIAL], pattern="gpt2", progress=None
         )
+    if not tok.merges:
+        raise CorpusError(f"{corpus.name}: no pair to merge in this corpus. Pass a larger corpus.")
     if tok.vocab_size < vocab_size:
         raise OptionError(
             f"{corpus.name} is too small for the vocabulary: it gives {tok.vocab_size:,} tokens, and {vocab_size:,} "

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from gristmill.bench.rivals import SPECIAL, Follows, TrainJob, merges_digest
 from gristmill.encode.tokenizer import Tokenizer
+from gristmill.errors import EmptyCorpusError
 from gristmill.train import train_tokenizer
 
 JOB = TrainJob
@@ -17,12 +18,15 @@ TIMED = (
 SLOW = False
 
 
-def run(job: TrainJob) -> Tokenizer:
-    """Train on the file, or on its lines to compare with a system that does so."""
-    if job.feed == "lines":
-        with Path(job.path).open("rb") as lines:
-            return _train((line for line in lines), [], job)  # an open file is refused
-    return _train(job.path, [SPECIAL], job)
+def run(job: TrainJob) -> Tokenizer | None:
+    """Train on the file, or on its lines to compare with a system that does so; None if the file has no text."""
+    try:
+        if job.feed == "lines":
+            with Path(job.path).open("rb") as lines:
+                return _train((line for line in lines), [], job)  # an open file is refused
+        return _train(job.path, [SPECIAL], job)
+    except EmptyCorpusError:
+        return None
 
 
 def _train(corpus: str | Iterable[bytes], special_tokens: list[str], job: TrainJob) -> Tokenizer:
@@ -39,6 +43,6 @@ def _train(corpus: str | Iterable[bytes], special_tokens: list[str], job: TrainJ
     return tok
 
 
-def describe(tok: Tokenizer) -> dict[str, object]:
+def describe(tok: Tokenizer | None) -> dict[str, object]:
     """Return the merges of the tokenizer."""
-    return merges_digest(tok.merges)
+    return merges_digest([] if tok is None else tok.merges)

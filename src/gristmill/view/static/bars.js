@@ -1,34 +1,30 @@
 // Charts without a library: bars, and a line on logarithmic axes.
 import { short } from "./numbers.js";
-import { element } from "./page.js";
-
-const SVG = "http://www.w3.org/2000/svg";
+import { element, on } from "./page.js";
 
 /** Return a bar chart. bars: [{value, title}] (title: shown on hover); labels: texts along the axis, evenly spaced;
  * summary: what the chart shows, in words, for screen readers. */
 export function barChart({ bars, labels, title, summary }) {
   const most = Math.max(1, ...bars.map((bar) => bar.value));
-  const readout = element("p", { class: "chart-readout", "aria-hidden": "true" });
+  const readout = element("p.chart-readout", { "aria-hidden": "true" });
   const columns = bars.map((bar) => {
     const column = element("span", { onpointerenter: () => { readout.textContent = bar.title; } });
     column.style.height = bar.value ? `max(2px, ${(100 * bar.value) / most}%)` : "0";
     return column;
   });
-  return element("div", {},
-    title && element("p", { class: "chart-title" }, title),
-    element("div", { class: "bars", role: "img", "aria-label": summary, onpointerleave: () => { readout.textContent = ""; } }, columns),
-    element("div", { class: "bar-labels", "aria-hidden": "true" }, labels.map((label) => element("span", {}, label))),
+  return element("div",
+    element("p.chart-title", title),
+    element("div.bars", { role: "img", "aria-label": summary, onpointerleave: () => { readout.textContent = ""; } }, columns),
+    element("div.bar-labels", { "aria-hidden": "true" }, labels.map((label) => element("span", label))),
     readout);
 }
 
 /** Return a line chart with two logarithmic axes, redrawn when its width changes. points: [[x, y]], all > 0;
  * describe(point): text of the point under the pointer. */
 export function logChart({ points, title, summary, describe }) {
-  const drawing = document.createElementNS(SVG, "svg");
-  drawing.setAttribute("role", "img");
-  drawing.setAttribute("aria-label", summary);
-  const readout = element("p", { class: "chart-readout", "aria-hidden": "true" });
-  const box = element("div", { class: "log-chart" }, title && element("p", { class: "chart-title" }, title), drawing, readout);
+  const drawing = svg("svg", { role: "img", "aria-label": summary });
+  const readout = element("p.chart-readout", { "aria-hidden": "true" });
+  const box = element("div.log-chart", element("p.chart-title", title), drawing, readout);
   const [left, right, top, bottom, height] = [52, 10, 8, 24, 240];
   const xs = decades(points.map((point) => point[0]));
   const ys = decades(points.map((point) => point[1]));
@@ -54,13 +50,13 @@ export function logChart({ points, title, summary, describe }) {
     parts.push(svg("polyline", { class: "line", points: points.map((point) => `${x(point[0]).toFixed(1)},${y(point[1]).toFixed(1)}`).join(" ") }));
     drawing.replaceChildren(...parts, dot);
   }
-  drawing.addEventListener("pointermove", (event) => {
+  on(drawing, "pointermove", (event) => {
     const place = event.clientX - drawing.getBoundingClientRect().left;
     const near = points.reduce((best, point) => (Math.abs(x(point[0]) - place) < Math.abs(x(best[0]) - place) ? point : best));
-    for (const [name, value] of [["cx", x(near[0])], ["cy", y(near[1])], ["visibility", "visible"]]) dot.setAttribute(name, value);
+    setAttributes(dot, { cx: x(near[0]), cy: y(near[1]), visibility: "visible" });
     readout.textContent = describe(near);
   });
-  drawing.addEventListener("pointerleave", () => {
+  on(drawing, "pointerleave", () => {
     dot.setAttribute("visibility", "hidden");
     readout.textContent = "";
   });
@@ -74,9 +70,13 @@ function decades(values) {
   return [low, Math.max(low + 1, Math.ceil(Math.log10(Math.max(...values))))];
 }
 
+function setAttributes(node, attributes) {
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+}
+
 function svg(tag, attributes, text) {
-  const made = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  setAttributes(made, attributes);
   if (text !== undefined) made.textContent = text;
   return made;
 }

@@ -1,7 +1,7 @@
 // A line chart on two canvases. The lower one keeps what will not change: axes and complete buckets; new records extend
 // its lines. The upper one has the last, incomplete bucket, the cursor and the selection.
 
-import { element, hint } from "./page.js";
+import { element, hint, on, setText } from "./page.js";
 import { AXES } from "./run_charts.js";
 import { bisect } from "./series.js";
 import { scrolled, table as tableOf } from "./tables.js";
@@ -51,34 +51,44 @@ export function fitted(canvas, plot) {
   return { context, width, height };
 }
 
+/** Draw between the two vertical edges of the plot, from `top` to `bottom`. */
+export function clipped(context, width, top, bottom, draw) {
+  context.save();
+  context.beginPath();
+  context.rect(LEFT, top, width - LEFT - RIGHT, bottom - top);
+  context.clip();
+  draw();
+  context.restore();
+}
+
 export function themeColor(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`);
 }
 
 /** Return the parts that every figure has: {root, plot, disclosure, body}. */
 export function figure(id, { title, unit, note, isWide, words }, ...children) {
-  const plot = element("div", { class: "plot" }, children);
+  const plot = element("div.plot", children);
   const body = scrolled(`Data of ${words}`);
-  const disclosure = element("details", {}, element("summary", {}, "Data table"), body);
+  const disclosure = element("details", element("summary", "Data table"), body);
   const root = element("figure", { class: isWide ? "chart wide" : "chart", "aria-labelledby": id },
-    element("figcaption", {}, element("h4", { id }, title), unit && element("span", { class: "grey" }, unit)), plot, note, disclosure);
+    element("figcaption", element("h4", { id }, title), unit && element("span.grey", unit)), plot, note, disclosure);
   return { root, plot, disclosure, body };
 }
 
 export class Chart {
-  /** view: {runs, axis, range, yScale, smoothing, cursor, color(run, line), zoom(x0, x1), zoomBy(direction, x), moveCursor(x)}. */
+  /** view: {runs, visible, end, axis, range, scale, smoothing, cursor, color(run, line), zoom(x0, x1), zoomBy(direction, x), moveCursor(x)}. */
   constructor(definition, view) {
     const { id, title, unit, note, wide: isWide } = definition;
-    Object.assign(this, { definition, view, isVisible: false, isOutdated: true, scale: null, states: new Map(), values: [] });
+    Object.assign(this, { definition, view, isVisible: false, isOutdated: true, scale: null, states: new Map() });
     this.lines = element("canvas", { role: "img", "aria-label": title });
     this.over = element("canvas", { "aria-hidden": "true" });
-    this.slider = element("div", { class: "cursor", role: "slider", tabindex: "0", "aria-label": `Cursor in ${title}`,
+    this.slider = element("div.cursor", { role: "slider", tabindex: "0", "aria-label": `Cursor in ${title}`,
       "aria-valuemin": "0", "aria-valuemax": "1", "aria-valuenow": "0", "aria-valuetext": "No position. The arrow keys move the cursor." });
-    this.legend = element("ul", { class: "legend" });
-    const below = element("div", {}, this.legend, note && hint(note));
+    this.legend = element("ul.legend");
+    const below = element("div", this.legend, note && hint(note));
     Object.assign(this, figure(`chart-${id.replace(/\W/g, "-")}`, { title, unit, note: below, isWide, words: title }, this.lines, this.over, this.slider));
     this.root.dataset.chart = id;
-    this.disclosure.addEventListener("toggle", () => this.fillTable());
+    on(this.disclosure, "toggle", () => this.fillTable());
     this.listen();
     this.observers = [
       new ResizeObserver(() => this.refresh()),
@@ -98,7 +108,7 @@ export class Chart {
   /** Return the lines of the visible runs: {run, line, table, column, place(i), low, high, words}; low and high are what is drawn. */
   series() {
     const { view, definition } = this;
-    const visible = view.runs.filter((run) => run.visible);
+    const { visible } = view;
     this.drawsRange = visible.length <= PALE_RUNS;
     return visible.flatMap((run) => definition.lines.map((line, number) => {
       const table = run.table(line.table);
@@ -143,7 +153,7 @@ export class Chart {
   }
 
   newScale(series) {
-    const { definition: { zero, enough }, view: { yScale, range: [x0, x1] } } = this;
+    const { definition: { zero, enough }, view: { scale, range: [x0, x1] } } = this;
     let [low, high, positive] = [Infinity, -Infinity, Infinity];
     for (const { place, column: { mean }, low: lows, high: highs } of series) {
       for (let i = bisect(place, mean.length, x0); i < mean.length && place(i) <= x1; i++) {
@@ -154,7 +164,7 @@ export class Chart {
       }
     }
     if (!(high >= low)) [low, high] = [0, 1];
-    const isLog = positive < Infinity && (yScale === "log" || (yScale === "auto" && !zero && low > 0 && high >= enough * low));
+    const isLog = positive < Infinity && (scale === "log" || (scale === "auto" && !zero && low > 0 && high >= enough * low));
     if (isLog) return { x0, x1, isLog, y0: positive / 1.08, y1: high * 1.08 };
     if (zero) return { x0, x1, y0: min(0, 1.06 * low), y1: high > 0 ? 1.12 * high : low < 0 ? 0 : 1 };
     const pad = high > low ? 0.06 * (high - low) : 0.1 * abs(low) + 0.01;
@@ -214,7 +224,7 @@ export class Chart {
   drawMarks(run) {
     const { view, colors, context, scale: { x0, x1 } } = this;
     const bottom = this.height - BOTTOM;
-    for (const span of run.posterior ? run.posterior.spans : []) {
+    for (const span of run.posterior?.spans ?? []) {
       const [first, last] = [span.first, span.last].map((step) => run.placeOf(view.axis, step));
       if (!(last >= x0 && first <= x1)) continue;
       const [left, right] = [max(first, x0), min(last, x1)].map((x) => this.toX(x));
@@ -243,19 +253,14 @@ export class Chart {
       const [first, end] = this.view.range.map((x) => bisect(place, table.complete, x));
       const from = max(0, first - 1);
       // done, pale: the buckets up to which the mean and the records are drawn; last, lastPale: where their paths are.
-      this.states.set(key, { table, shape: table.shape, generation: run.generation, width: line.noisy ? round(this.view.smoothing * (end - first)) : 0,
+      this.states.set(key, { table, shape: table.shape, generation: run.generation, width: line.noisy ? round(this.view.smoothing / 100 * (end - first)) : 0,
         done: from, pale: from, last: null, lastPale: null, number: 0, sums: [0], counts: [0] });
     }
     return this.states.get(key);
   }
 
   clipped(context, draw) {
-    context.save();
-    context.beginPath();
-    context.rect(LEFT, TOP - 4, this.width - LEFT - RIGHT, this.height - TOP - BOTTOM + 8);
-    context.clip();
-    draw();
-    context.restore();
+    clipped(context, this.width, TOP - 4, this.height - BOTTOM + 4, draw);
   }
 
   /** Draw a line from where `state` is to its end; isFinal: only the part that later records will not change. */
@@ -366,16 +371,16 @@ export class Chart {
   fillLegend(series) {
     const isOne = this.view.runs.length === 1;
     const items = new Map();
-    this.values = new Map(series.map(({ key }) => [key, element("span", { class: "value" })]));
+    this.values = new Map(series.map(({ key }) => [key, element("span.value")]));
     for (const { run, line, key } of series) {
       const swatch = element("span", { class: line.diamonds ? "swatch diamond" : "swatch", "aria-hidden": "true" });
       swatch.style.color = this.view.color(run, line);
       const item = isOne ? key : run.number;
-      if (!items.has(item)) items.set(item, element("li", {}, swatch, isOne ? null : element("bdi", { class: "name" }, run.name)));
+      if (!items.has(item)) items.set(item, element("li", swatch, isOne ? null : element("bdi", run.name)));
       const words = this.definition.lines.length > 1 ? line.words : isOne ? "last" : "";
       items.get(item).append(element("span", { class: isOne ? null : "grey" }, ` ${words} `), this.values.get(key));
     }
-    this.position = element("li", { class: "grey" });
+    this.position = element("li.grey");
     this.legend.replaceChildren(...items.values(), this.position);
     if (items.size > 8) this.legend.setAttribute("tabindex", "0");
     this.fillValues(series);
@@ -384,8 +389,8 @@ export class Chart {
   fillValues(series) {
     const { cursor, axis } = this.view;
     if (!this.position) return;
-    for (const each of series) if (this.values.has(each.key)) write(this.values.get(each.key), this.textAt(each, cursor));
-    write(this.position, cursor === null ? "" : `at ${AXES[axis].named(cursor)}`);
+    for (const each of series) if (this.values.has(each.key)) setText(this.values.get(each.key), this.textAt(each, cursor));
+    setText(this.position, cursor === null ? "" : `at ${AXES[axis].named(cursor)}`);
     if (cursor === null || document.activeElement !== this.slider) return;
     this.slider.setAttribute("aria-valuenow", String(round(cursor)));
     this.slider.setAttribute("aria-valuetext", `${AXES[axis].named(cursor)}: ${series.map((each) => `${each.words} ${this.textAt(each, cursor)}`).join("; ")}`);
@@ -451,14 +456,14 @@ export class Chart {
       dblclick: () => view.zoom(),
       keydown: (event) => this.onKey(event),
     };
-    Object.entries(listeners).forEach(([name, listener]) => slider.addEventListener(name, listener));
+    Object.entries(listeners).forEach(([name, listener]) => on(slider, name, listener));
   }
 
   onKey(event) {
     if (!this.scale || event.ctrlKey || event.metaKey || event.altKey) return;
     const { view, scale: { x0, x1 } } = this;
     const pixel = (x1 - x0) / (this.width - LEFT - RIGHT);
-    const last = min(x1, max(x0, ...view.runs.filter((run) => run.visible).map((run) => run.end(view.axis))));
+    const last = min(x1, max(x0, view.end));
     const now = view.cursor === null ? last : view.cursor;
     const by = pixel * (event.shiftKey ? 50 : 5);
     const places = { ArrowLeft: now - by, ArrowDown: now - by, ArrowRight: now + by, ArrowUp: now + by, PageDown: now - 100 * pixel, PageUp: now + 100 * pixel, Home: x0, End: last };
@@ -469,11 +474,6 @@ export class Chart {
     else return;
     event.preventDefault();
   }
-}
-
-/** Set a text if it is another one: an equal one would cost a layout too. */
-function write(place, text) {
-  if (place.textContent !== text) place.textContent = text;
 }
 
 function stroke(context, x0, y0, x1, y1) {

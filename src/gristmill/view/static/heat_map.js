@@ -1,7 +1,7 @@
 // The KL per latent dimension over the steps, as cells: one row per dimension, the one with the most KL on top.
 
-import { element, hint } from "./page.js";
-import { BOTTOM, LEFT, RIGHT, figure, fitted, themeColor } from "./chart.js";
+import { element, hint, ofTheme, on } from "./page.js";
+import { BOTTOM, clipped, figure, fitted, LEFT, RIGHT, themeColor } from "./chart.js";
 import { plain } from "./numbers.js";
 import { AXES } from "./run_charts.js";
 import { table } from "./tables.js";
@@ -16,10 +16,10 @@ export class HeatMap {
     Object.assign(this, { run, view, drawn: [] });
     this.canvas = element("canvas", { role: "img" });
     this.hint = hint();
-    const title = view.runs.length > 1 ? element("span", {}, "KL per dimension of ", element("bdi", {}, run.name)) : "KL per dimension";
+    const title = view.runs.length > 1 ? element("span", "KL per dimension of ", element("bdi", run.name)) : "KL per dimension";
     Object.assign(this, figure(`heat-map-${run.number}`, { title, unit: "nats", note: this.hint, words: `KL per dimension of ${run.name}` }, this.canvas));
     this.root.dataset.chart = "kl_per_dimension";
-    this.disclosure.addEventListener("toggle", () => this.fillTable());
+    on(this.disclosure, "toggle", () => this.fillTable());
     this.sizes = new ResizeObserver(() => this.refresh());
     this.sizes.observe(this.plot);
   }
@@ -45,16 +45,11 @@ export class HeatMap {
     const highest = Math.max(...cells.flat());
     const rowHeight = bottom / cells.length;
     const xs = edges.map((edge) => LEFT + ((run.placeOf(axis, Math.max(0, edge)) - x0) / (x1 - x0 || 1)) * (width - LEFT - RIGHT));
-    context.save();
-    context.beginPath();
-    context.rect(LEFT, 0, width - LEFT - RIGHT, bottom);
-    context.clip();
-    [...cells].reverse().forEach((row, r) => row.forEach((value, s) => {
+    clipped(context, width, 0, bottom, () => [...cells].reverse().forEach((row, r) => row.forEach((value, s) => {
       // On a square-root scale: 0.1 nats is a dimension in use, and must be visible.
       context.fillStyle = ramp(Math.sqrt(Math.max(0, value) / Math.max(0.5, highest)));
       context.fillRect(xs[s], r * rowHeight, xs[s + 1] - xs[s] + 0.6, rowHeight + 0.6);
-    }));
-    context.restore();
+    })));
     const write = (text, x, y, textAlign, textBaseline) => {
       Object.assign(context, { fillStyle: themeColor("grey"), textAlign, textBaseline });
       context.fillText(text, x, y);
@@ -81,7 +76,7 @@ export class HeatMap {
 }
 
 function ramp(share) {
-  const colors = (RAMPS[document.documentElement.dataset.theme] || RAMPS.light).map((color) => [0, 2, 4].map((i) => parseInt(color.slice(i, i + 2), 16)));
+  const colors = ofTheme(RAMPS).map((color) => [0, 2, 4].map((i) => parseInt(color.slice(i, i + 2), 16)));
   const place = Math.min(0.9999, share) * (colors.length - 1);
   const [from, to] = colors.slice(Math.floor(place));
   return `rgb(${from.map((value, i) => Math.round(value + (place % 1) * (to[i] - value))).join(",")})`;

@@ -3,10 +3,12 @@ import { grouped } from "./page.js";
 
 /** Return a number with three digits: 65.5k, 17.1M. */
 export function short(number) {
-  for (const [suffix, scale] of [["T", 1e12], ["B", 1e9], ["M", 1e6], ["k", 1e3]]) {
-    if (Math.abs(number) >= 0.9995 * scale) return plain(number / scale) + suffix;
-  }
-  return plain(number);
+  return scaled(number, ["T", "B", "M", "k", ""]);
+}
+
+function scaled(number, suffixes) {
+  const found = [1e12, 1e9, 1e6, 1e3].findIndex((scale) => Math.abs(number) >= 0.9995 * scale);
+  return found < 0 ? plain(number) + suffixes[4] : plain(number / 1000 ** (4 - found)) + suffixes[found];
 }
 
 /** Return a number with three significant digits. */
@@ -34,15 +36,11 @@ export function duration(seconds) {
       return `${Math.floor(whole / size)} ${name}${rest ? ` ${rest} ${part}` : ""}`;
     }
   }
-  return "";
 }
 
 /** Return 1,234,567 bytes as "1.23 MB". */
 export function bytes(number) {
-  for (const [unit, scale] of [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) {
-    if (number >= 0.9995 * scale) return `${plain(number / scale)} ${unit}`;
-  }
-  return `${plain(number)} B`;
+  return scaled(number, [" TB", " GB", " MB", " kB", " B"]);
 }
 
 /** Return a share as "12.3 %"; with zeros at its end in a column of them. */

@@ -1,22 +1,28 @@
 // Shared by all pages: the navigation, requests to the server, messages, and building of elements.
 
-/** Return an element: element("a", { href: "x", class: "y", onclick: f }, "text", child). Attributes that are null or
- * false are left out. Text is never parsed as HTML. */
-export function element(tag, attributes = {}, ...children) {
+/** Return an element: element("a.class", { href: "x", onclick: f }, "text", child). The attributes are optional; those
+ * that are null or false are left out. Text is never parsed as HTML. */
+export function element(kind, ...content) {
+  const [tag, ...classes] = kind.split(".");
   const made = document.createElement(tag);
+  if (classes.length) made.className = classes.join(" ");
   if (tag === "button") made.type = "button";
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value === null || value === undefined || value === false) continue;
+  for (const [name, value] of Object.entries(content[0]?.constructor === Object ? content.shift() : {})) {
+    if (isLeftOut(value)) continue;
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
     else made.setAttribute(name, value === true ? "" : value);
   }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  made.append(...content.flat().filter((child) => !isLeftOut(child)));
   return made;
+}
+
+function isLeftOut(value) {
+  return value === null || value === undefined || value === false;
 }
 
 /** Return a paragraph in grey. */
 export function hint(...text) {
-  return element("p", { class: "hint" }, text);
+  return element("p.hint", text);
 }
 
 /** Return "1 token" or "2,000 tokens". */
@@ -31,7 +37,7 @@ export function fillSelect(select, pairs, chosen = null) {
 
 /** Fill a field set with buttons of which one is chosen. pairs: [value, text]. */
 export function fillChoice(fieldset, pairs, chosen, onchange) {
-  const buttons = pairs.map(([value, text]) => element("label", {},
+  const buttons = pairs.map(([value, text]) => element("label",
     element("input", { type: "radio", name: fieldset.id, value, checked: value === chosen, onchange: () => onchange(value) }), text));
   fieldset.replaceChildren(fieldset.querySelector("legend"), ...buttons);
 }
@@ -56,16 +62,28 @@ export async function request(path, body, options) {
   return (await respond(path, body, options)).json().catch(lost);
 }
 
+/** Return the JSON of a path without which the page is empty: an error is shown, and ends the script. */
+export async function needed(path) {
+  return request(path).catch((error) => {
+    showError(error);
+    throw error;
+  });
+}
+
 /** Show an error at the top of the page, or remove it ("" or null). Screen readers read it at once. */
 export function showError(error) {
   if (error && error.name === "AbortError") return;
-  const place = document.getElementById("message");
-  place.textContent = error ? error.message || String(error) : "";
+  byId("message").textContent = error ? error.message || String(error) : "";
+}
+
+/** Set the text of a node if it differs, because each change costs a new layout of the page. */
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
 }
 
 /** Let screen readers read a short text when they are idle. */
 export function announce(text) {
-  document.getElementById("status").textContent = text;
+  byId("status").textContent = text;
 }
 
 const GROUPED = new Intl.NumberFormat("en-US");
@@ -73,6 +91,32 @@ const GROUPED = new Intl.NumberFormat("en-US");
 export function grouped(number) {
   return GROUPED.format(number);
 }
+
+/** Return what `store` has kept; null if there is nothing, or if the browser blocks storage. */
+export function stored(name, storage = "localStorage") {
+  try {
+    return window[storage].getItem(name);
+  } catch {
+    return null;
+  }
+}
+
+/** Keep a text for the next visit, or forget it (null), unless the browser blocks storage. */
+export function store(name, text, storage = "localStorage") {
+  try {
+    if (text === null) window[storage].removeItem(name);
+    else window[storage].setItem(name, text);
+  } catch {
+    // Without storage, the next visit starts with the defaults.
+  }
+}
+
+/** Listen to events of an element, given by its id, or of another target. */
+export function on(target, type, action, options) {
+  (typeof target === "string" ? byId(target) : target).addEventListener(type, action, options);
+}
+
+on(document, "submit", (event) => event.preventDefault()); // no form leaves its page
 
 /** Call `action` once, `milliseconds` after the last of several calls. */
 export function debounced(action, milliseconds) {
@@ -83,36 +127,35 @@ export function debounced(action, milliseconds) {
   };
 }
 
-/** Colors of series, by number; readable on both schemes through CSS variables is not possible on a canvas, so there
- * are two lists. */
+/** Colors of series. A canvas cannot use the variables of the style sheet, so each theme has its list. */
 const SERIES = {
   light: ["#1d4ed8", "#b4400b", "#0f766e", "#7e22ce", "#8a5a00", "#be185d", "#3f6212", "#475569"],
   dark: ["#8ab4ff", "#f59e6c", "#5ed0c4", "#cfa3ff", "#e3b341", "#ff8fc1", "#a8d46f", "#a8b3c4"],
 };
+
+/** Return the choice for the current theme, of {light, dark}. */
+export function ofTheme(choices) {
+  return choices[document.documentElement.dataset.theme] || choices.light;
+}
+
 export function seriesColor(number) {
-  const colors = SERIES[document.documentElement.dataset.theme] || SERIES.light;
+  const colors = ofTheme(SERIES);
   return colors[number % colors.length];
 }
 
 /** Build the header; returns what the server shows: {version, rooms, tokenizers, shards, runs}. */
 export async function start(room) {
   const header = document.querySelector("header.top");
-  let artefacts;
-  try {
-    artefacts = await request("api/artefacts");
-  } catch (error) {
-    showError(error);
-    throw error;
-  }
+  const artefacts = await needed("api/artefacts");
   const links = artefacts.rooms.map(({ name, title }) =>
     element("a", { href: name, "aria-current": name === room ? "page" : null }, title));
-  const theme = element("button", { class: "theme", onclick: switchTheme }, themeWords());
-  header.replaceChildren(element("span", { class: "brand" }, "Gristmill"), element("nav", { "aria-label": "Pages" }, links), theme);
+  const theme = element("button.theme", { onclick: switchTheme }, themeWords());
+  header.replaceChildren(element("span.brand", "Gristmill"), element("nav", { "aria-label": "Pages" }, links), theme);
   return artefacts;
 
   function switchTheme() {
-    const other = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-    localStorage.setItem("gristmill-theme", other);
+    const other = ofTheme({ light: "dark", dark: "light" });
+    store("gristmill-theme", other);
     document.documentElement.dataset.theme = other;
     theme.textContent = themeWords();
     document.dispatchEvent(new Event("themechange"));
@@ -120,7 +163,7 @@ export async function start(room) {
 }
 
 function themeWords() {
-  return document.documentElement.dataset.theme === "dark" ? "Light colors" : "Dark colors";
+  return ofTheme({ light: "Dark colors", dark: "Light colors" });
 }
 
 /** Return the element with an id. */

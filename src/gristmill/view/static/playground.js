@@ -1,5 +1,5 @@
 // The playground: the form, the stream of events of a generation, and the conversation of a chat.
-import { announce, byId as get, counted, element, fillChoice, fillSelect, grouped, lost, request, respond, showError, start } from "./page.js";
+import { announce, byId as get, counted, element, fillChoice, fillSelect, grouped, lost, on, request, respond, showError, start } from "./page.js";
 import { TextsView } from "./playground_texts.js";
 import { TokenView } from "./playground_tokens.js";
 
@@ -29,13 +29,13 @@ const asked = new URLSearchParams(location.search);
 fillSelect(get("run"), Object.entries(artefacts.runs));
 if (artefacts.runs[asked.get("run")] !== undefined) get("run").value = asked.get("run");
 get("max_tokens").value = "200";
-get("run").addEventListener("change", () => load({ isNew: true }));
-get("form").addEventListener("submit", (event) => { event.preventDefault(); generate(); });
-get("halt").addEventListener("click", () => stop());
-get("fresh").addEventListener("click", () => { stop(); chat = []; get("view").replaceChildren(); say("A new chat."); get("prompt").focus(); });
-get("seed").addEventListener("input", () => { get("keep").checked = get("seed").value !== ""; });
-get("temperature").addEventListener("input", () => { temperatures[mode] = get("temperature").value; });
-document.addEventListener("keydown", (event) => {
+on("run", "change", () => load({ isNew: true }));
+on("form", "submit", generate);
+on("halt", "click", stop);
+on("fresh", "click", () => { stop(); chat = []; get("view").replaceChildren(); say("A new chat."); get("prompt").focus(); });
+on("seed", "input", () => { get("keep").checked = get("seed").value !== ""; });
+on("temperature", "input", () => { temperatures[mode] = get("temperature").value; });
+on(document, "keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); generate(); }
   if (event.key === "Escape" && running) { event.preventDefault(); stop(); }
 });
@@ -94,7 +94,7 @@ function choose(name) {
   for (const radio of document.querySelectorAll("[name=modes]")) radio.checked = radio.value === name;
   for (const part of document.querySelectorAll("[data-modes]")) part.hidden = !part.dataset.modes.split(" ").includes(name);
   const [, label, hint, temperature] = MODES[name];
-  document.querySelector("label[for=prompt]").textContent = label;
+  labelOf("prompt").textContent = label;
   get("prompt-hint").textContent = hint;
   get("temperature").value = temperatures[name] ?? temperature;
   const isLatent = !["continue", "chat"].includes(name);
@@ -103,17 +103,21 @@ function choose(name) {
   if (!isLatent && get("max_tokens").value === "") get("max_tokens").value = "200";
 }
 
+function labelOf(id) {
+  return document.querySelector(`label[for=${id}]`);
+}
+
 /** Return the number in a field, or null if it is empty. Throws an Error with the allowed values. */
 function numberOf(id) {
   const field = get(id);
   if (field.value === "" && !field.validity.badInput) return null;
   const value = Number(field.value);
-  const [least, most] = [field.min, field.max].map((bound) => (bound === "" ? null : Number(bound)));
+  const { badInput, rangeUnderflow, rangeOverflow } = field.validity;
   const isWhole = !["temperature", "top_p"].includes(id);
-  if (field.validity.badInput || Number.isNaN(value) || (isWhole && !Number.isInteger(value)) || value < least || (most !== null && value > most)) {
+  if (badInput || rangeUnderflow || rangeOverflow || (isWhole && !Number.isInteger(value))) {
     field.focus();
-    const range = most === null ? `at least ${least}` : `${least} to ${grouped(most)}`;
-    throw new Error(`${document.querySelector(`label[for=${id}]`).textContent} must be ${isWhole ? "a whole number, " : ""}${range}.`);
+    const range = field.max ? `${field.min} to ${grouped(field.max)}` : `at least ${field.min}`;
+    throw new Error(`${labelOf(id).textContent} must be ${isWhole ? "a whole number, " : ""}${range}.`);
   }
   return value;
 }
@@ -121,7 +125,7 @@ function numberOf(id) {
 function needText(id) {
   if (get(id).value) return;
   get(id).focus();
-  throw new Error(`${document.querySelector(`label[for=${id}]`).textContent} is empty. Enter at least one character.`);
+  throw new Error(`${labelOf(id).textContent} is empty. Enter at least one character.`);
 }
 
 function makeRequest() {
@@ -247,8 +251,8 @@ function say(text) {
 function showConversation({ messages }) {
   const place = element("div");
   const items = messages.map(({ role, content }) => element("li", { class: role },
-    element("span", { class: "who" }, role === "user" ? "You" : "Model"), content));
-  get("view").replaceChildren(...(items.length ? [element("ul", { class: "chat", "aria-label": "Conversation" }, items)] : []), place);
+    element("span.who", role === "user" ? "You" : "Model"), content));
+  get("view").replaceChildren(items.length ? element("ul.chat", { "aria-label": "Conversation" }, items) : "", place);
   return place;
 }
 

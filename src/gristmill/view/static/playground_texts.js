@@ -8,8 +8,8 @@ export class TextsView {
     this.mode = mode;
     this.ends = [prompt, other];
     this.boxes = [];
-    this.list = element("ol", { class: "texts" });
-    this.current = element("div", { class: "text", dir: "auto", "aria-live": "polite" });
+    this.list = element("ol.texts");
+    this.current = element("div.text", { dir: "auto", "aria-live": "polite" });
     this.slider = element("input", { type: "range", id: "point", min: "0", max: "0", value: "0", oninput: () => this.#move() });
     if (mode === "interpolate") this.#buildSlider(place);
     else if (mode === "reconstruct") this.#buildSides(place, prompt);
@@ -29,29 +29,29 @@ export class TextsView {
   finish() {}
 
   #add(number) {
-    const box = element("div", { class: "text", dir: "auto" });
+    const box = element("div.text", { dir: "auto" });
     this.boxes[number] = box;
     if (this.mode === "reconstruct") {
-      this.side.replaceChildren(element("span", { class: "who" }, "Reconstruction"), box);
+      this.side.replaceChildren(element("span.who", "Reconstruction"), box);
       return;
     }
-    this.list.append(element("li", {}, element("span", { class: "who" }, this.mode === "interpolate" ? `Point ${number + 1}` : `Text ${number + 1}`), box));
+    this.list.append(element("li", element("span.who", `${this.mode === "interpolate" ? "Point" : "Text"} ${number + 1}`), box));
     this.slider.max = String(this.boxes.length - 1);
   }
 
   #buildSides(place, prompt) {
-    this.side = element("div", {}, element("span", { class: "who" }, "Reconstruction"), element("div", { class: "text" }, "…"));
-    place.replaceChildren(element("div", { class: "sides texts" },
-      element("div", {}, element("span", { class: "who" }, "Original"), element("div", { class: "text", dir: "auto" }, prompt)), this.side));
+    this.side = element("div", element("span.who", "Reconstruction"), element("div.text", "…"));
+    place.replaceChildren(element("div.sides.texts",
+      element("div", element("span.who", "Original"), element("div.text", { dir: "auto" }, prompt)), this.side));
   }
 
   #buildSlider(place) {
     const [first, last] = this.ends;
     place.replaceChildren(
-      element("div", { class: "slider" }, element("label", { for: "point" }, "From the first text to the second"), this.slider,
-        element("div", { class: "ends", "aria-hidden": "true" }, element("span", {}, first), element("span", {}, last))),
+      element("div.slider", element("label", { for: "point" }, "From the first text to the second"), this.slider,
+        element("div.ends", { "aria-hidden": "true" }, element("span", first), element("span", last))),
       this.current,
-      element("details", { class: "after" }, element("summary", {}, "All points as a list"), this.list));
+      element("details.after", element("summary", "All points as a list"), this.list));
   }
 
   #move() {

@@ -1,6 +1,7 @@
 // The generated text as tokens: shaded by probability, with a readout of the token under the pointer or the focus.
 import { percent } from "./numbers.js";
 import { announce, element, grouped, hint } from "./page.js";
+import { table, terms } from "./tables.js";
 import { TokenBox, drawText, visible, withSigns } from "./tokens.js";
 
 /** Lower ends of the model probability of each shade. */
@@ -26,16 +27,16 @@ export class TokenView {
   constructor(place, before) {
     this.records = [];
     this.rest = "";
-    this.list = element("div", { class: "tokens", dir: "auto", "aria-label": "Generated tokens", hidden: true });
+    this.list = element("div.tokens", { dir: "auto", "aria-label": "Generated tokens", hidden: true });
     this.box = new TokenBox(this.list, { shown: (index, isKey) => this.#chosen(index, isKey), opened: (index) => this.#pin(index) });
-    if (before) this.list.append(element("span", { class: "prompt-echo", role: "presentation" }, visible(before)));
-    const legend = element("ul", { class: "legend" }, element("li", {}, "Model probability:"),
-      LEVELS.map(([, words], level) => element("li", {}, element("span", { class: `t level level-${level}` }, words))));
-    this.readout = element("div", { class: "panel readout", role: "region", tabindex: "0", "aria-label": "Token" });
-    this.plain = element("div", { class: "text" });
-    this.details = element("details", { class: "after", hidden: true, ontoggle: () => this.#showPlain() },
-      element("summary", {}, "Text without tokens"), this.plain);
-    place.replaceChildren(element("div", { class: "pages" }, element("div", {}, this.list, legend, this.details), this.readout));
+    if (before) this.list.append(element("span.prompt-echo", { role: "presentation" }, visible(before)));
+    const legend = element("ul.legend", element("li", "Model probability:"),
+      LEVELS.map(([, words], level) => element("li", element("span", { class: `t level level-${level}` }, words))));
+    this.readout = element("div.panel.readout", { role: "region", tabindex: "0", "aria-label": "Token" });
+    this.plain = element("div.text");
+    this.details = element("details.after", { hidden: true, ontoggle: () => this.#showPlain() },
+      element("summary", "Text without tokens"), this.plain);
+    place.replaceChildren(element("div.pages", element("div", this.list, legend, this.details), this.readout));
     this.#show();
   }
 
@@ -96,22 +97,18 @@ export class TokenView {
     const rows = record.others.map((other, index) => this.#row(index + 1, other, other[0] === record.id));
     if (!found) rows.push(this.#row(record.rank, own, true));
     this.readout.replaceChildren(
-      element("h3", { class: "mono" }, element("bdi", {}, found ? label(found[1], found[2]) : label(own[1], own[2]))),
-      element("dl", {}, ...[
+      element("h3.mono", element("bdi", label(...(found ?? own).slice(1, 3)))),
+      element("dl", terms([
         ["Position", grouped(index + 1)], ["Id", grouped(record.id)], ["Bytes", record.bytes],
         ["Rank", grouped(record.rank)], ["Model probability", percent(record.q)], ["Drawn with", percent(record.p)],
-      ].map(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])),
-      element("table", {}, element("caption", {}, `The ${record.others.length} likeliest tokens`),
-        element("thead", {}, element("tr", {}, element("th", { scope: "col", class: "rank" }, "Rank"), element("th", { scope: "col" }, "Token"),
-          element("th", { scope: "col", class: "number share" }, "Model"), element("th", { scope: "col", class: "number share" }, "Drawn"))),
-        element("tbody", {}, rows)),
-    );
+      ])),
+      table(`The ${record.others.length} likeliest tokens`, ["Rank", "Token", "#Model", "#Drawn"], rows, { isCaptionShown: true }));
   }
 
   #row(rank, [, text, bytes, drawn, byModel], isChosen) {
-    const name = element("td", { class: "name mono", title: label(text, bytes) }, element("bdi", {}, label(text, bytes)));
+    const name = element("td.name.mono", { title: label(text, bytes) }, element("bdi", label(text, bytes)));
     name.style.setProperty("--share", `${byModel * 100}%`);
-    return element("tr", { "aria-current": isChosen ? "true" : null }, element("td", {}, grouped(rank)), name,
-      element("td", { class: "number" }, percent(byModel, true)), element("td", { class: "number" }, drawn ? percent(drawn, true) : "–"));
+    return element("tr", { "aria-current": isChosen ? "true" : null }, element("td", grouped(rank)), name,
+      element("td.number", percent(byModel, true)), element("td.number", drawn ? percent(drawn, true) : "–"));
   }
 }

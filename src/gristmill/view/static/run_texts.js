@@ -1,11 +1,11 @@
 // The texts of the page of runs: the line of each run, alarms, samples, messages, figures and configuration.
 
-import { announce, byId, element, grouped, hint } from "./page.js";
+import { announce, byId, element, grouped, hint, on, setText } from "./page.js";
 import { duration, loss, short } from "./numbers.js";
-import { figures, scrolled } from "./tables.js";
+import { figures, scrolledTable } from "./tables.js";
 import { visible } from "./tokens.js";
 
-const STATES = { training: "training", finished: "finished", stopped: "stopped", waiting: "no records yet", missing: "not found" };
+const STATES = { training: "training", finished: "finished", stopped: "stopped", waiting: "no records yet", missing: "not found", unreadable: "not readable" };
 const FIRST_SHOWN = 6;
 const QUIET_SECONDS = 60; // without a record, from which on the age of the last one is shown
 
@@ -14,15 +14,15 @@ export class Card {
   constructor(run, view) {
     this.run = run;
     this.box = element("input", { type: "checkbox", id: `run-${run.number}`, onchange: () => view.show(run, this.box.checked) });
-    this.swatch = element("span", { class: "swatch", "aria-hidden": "true" });
-    this.state = element("span", { class: "state" }, "loading");
+    this.swatch = element("span.swatch", { "aria-hidden": "true" });
+    this.state = element("span.state", "loading");
     this.figures = element("dl");
     this.bar = element("progress", { "aria-label": `Progress of ${run.name}`, max: "1", value: "0", hidden: true });
-    this.problem = element("p", { class: "problem", hidden: true });
+    this.problem = element("p.problem", { hidden: true });
     const head = view.runs.length > 1
-      ? element("label", { for: this.box.id }, this.box, this.swatch, element("bdi", {}, run.name))
-      : element("label", {}, element("bdi", {}, run.name));
-    this.root = element("li", { "data-run": run.name }, element("div", { class: "row" }, head, this.state), this.figures, this.bar, this.problem);
+      ? element("label", { for: this.box.id }, this.box, this.swatch, element("bdi", run.name))
+      : element("label", element("bdi", run.name));
+    this.root = element("li", { "data-run": run.name }, element("div.row", head, this.state), this.figures, this.bar, this.problem);
     this.recolor(view);
   }
 
@@ -32,8 +32,7 @@ export class Card {
   }
 
   update() {
-    const { run } = this;
-    const { status } = run;
+    const { run, run: { status } } = this;
     if (!status) return;
     const word = STATES[status.state] || status.state;
     if (this.word && this.word !== word) announce(`${run.name}: ${word}`);
@@ -55,12 +54,12 @@ export class Card {
     const damaged = status.num_damaged ? ` ${grouped(status.num_damaged)} damaged ${status.num_damaged === 1 ? "line of metrics.jsonl is" : "lines of metrics.jsonl are"} not shown.` : "";
     const problem = (status.problem + damaged).trim();
     this.problem.hidden = !problem;
-    if (this.problem.textContent !== problem) this.problem.textContent = problem;
+    setText(this.problem, problem);
   }
 }
 
 function where(view, run, step) {
-  return element("span", { class: "where" }, view.runs.length > 1 ? [element("bdi", {}, run.name), ", "] : null, `step ${grouped(step)}`);
+  return element("span.where", view.runs.length > 1 ? [element("bdi", run.name), ", "] : null, `step ${grouped(step)}`);
 }
 
 /** A list of entries of all visible runs, the newest first, with a button that shows more. */
@@ -72,12 +71,12 @@ class Entries {
     this.make = make;
     this.number = FIRST_SHOWN;
     this.shown = "";
-    if (this.button) this.button.addEventListener("click", () => { this.number += 20; this.shown = ""; this.view && this.update(this.view); });
+    if (this.button) on(this.button, "click", () => { this.number += 20; this.update(this.view); });
   }
 
   update(view) {
     this.view = view;
-    const all = view.runs.filter((run) => run.visible).flatMap((run) => this.make.of(run).map((entry, number) => ({ run, entry, number })));
+    const all = view.visible.flatMap((run) => this.make.of(run).map((entry, number) => ({ run, entry, number })));
     all.sort((a, b) => this.make.step(b.entry) - this.make.step(a.entry) || b.number - a.number);
     this.section.hidden = !all.length;
     const chosen = this.button ? all.slice(0, this.number) : all;
@@ -90,21 +89,21 @@ class Entries {
 }
 
 const ALARMS = {
-  of: (run) => (run.posterior ? run.posterior.spans : []),
+  of: (run) => run.posterior?.spans ?? [],
   step: (span) => span.first,
-  element: (view, run, span) => element("li", {}, where(view, run, span.first), element("strong", {}, visible(span.words)),
+  element: (view, run, span) => element("li", where(view, run, span.first), element("strong", visible(span.words)),
     span.is_over ? ` until step ${grouped(span.last)}` : ", still active", span.message ? `: ${visible(span.message)}` : ""),
 };
 const SAMPLES = {
   of: (run) => run.samples,
   step: (sample) => sample.step,
-  element: (view, run, sample) => element("div", { class: "sample panel" }, where(view, run, sample.step),
-    element("p", { dir: "auto", tabindex: sample.text.length > 1500 ? "0" : null }, element("strong", {}, visible(sample.prompt)), visible(sample.text))),
+  element: (view, run, sample) => element("div.sample.panel", where(view, run, sample.step),
+    element("p", { dir: "auto", tabindex: sample.text.length > 1500 ? "0" : null }, element("strong", visible(sample.prompt)), visible(sample.text))),
 };
 const EVENTS = {
   of: (run) => run.events,
   step: (event) => event.step,
-  element: (view, run, event) => element("li", {}, where(view, run, event.step), element("span", { dir: "auto" }, visible(event.message))),
+  element: (view, run, event) => element("li", where(view, run, event.step), element("span", { dir: "auto" }, visible(event.message))),
 };
 
 /** Return a function that updates the alarms, samples and messages. */
@@ -116,21 +115,20 @@ export function entryLists() {
 /** Fill the section with the figures, options and machines of the runs. */
 export function fillDetails(place, content, onlyDifferences, onSwitch) {
   const many = content.names.length > 1;
-  const heads = () => many ? content.names.map((name) => element("th", { scope: "col" }, element("bdi", {}, name))) : element("th", { scope: "col" }, "Value");
-  const rows = content.figures.map(({ name, note, cells }) => element("tr", {}, element("th", { scope: "row" }, name, note && element("span", { class: "hint" }, ` ${note}`)),
-    cells.map(({ value, note: about, is_best: isBest }) => element("td", { class: isBest ? "best" : null }, value, isBest && element("span", { class: "quiet" }, " (best)"), about && element("span", { class: "hint" }, ` ${about}`)))));
-  const table = (first, rows) => element("table", {}, element("thead", {}, element("tr", {}, element("th", { scope: "col" }, first), heads())), element("tbody", {}, rows));
+  const heads = () => (many ? content.names.map((name) => element("bdi", name)) : ["Value"]);
+  const rows = content.figures.map(({ name, note, cells }) => element("tr", element("th", { scope: "row" }, name, note && element("span.hint", ` ${note}`)),
+    cells.map(({ value, note: about, is_best: isBest }) => element("td", { class: isBest ? "best" : null }, value, isBest && element("span.quiet", " (best)"), about && element("span.hint", ` ${about}`)))));
   const settings = (title, rows) => {
     const chosen = many && onlyDifferences ? rows.filter(({ differs }) => differs) : rows;
     const words = chosen.length ? null : hint(rows.length ? "All equal." : "Not recorded.");
-    return [element("h3", {}, title), words || scrolled(title, table("Option", chosen.map(({ name, values, differs }) => element("tr", { class: many && differs ? "differs" : null },
-      element("th", { scope: "row" }, name, many && differs && element("span", { class: "quiet" }, " (differs)")), values.map((value) => element("td", {}, value))))))];
+    return [element("h3", title), words || scrolledTable(title, ["Option", ...heads()], chosen.map(({ name, values, differs }) => element("tr", { class: many && differs ? "differs" : null },
+      element("th", { scope: "row" }, name, many && differs && element("span.quiet", " (differs)")), values.map((value) => element("td", value)))))];
   };
   const box = element("input", { type: "checkbox", id: "only-differences", onchange: () => onSwitch(box.checked) });
   box.checked = onlyDifferences;
   place.replaceChildren(
-    element("p", {}, content.result),
-    content.figures.length ? scrolled("Figures", table("Figure", rows)) : "",
+    element("p", content.result),
+    content.figures.length ? scrolledTable("Figures", ["Figure", ...heads()], rows) : "",
     many ? element("label", { for: "only-differences" }, box, " Only the options that differ") : "",
     ...settings("Configuration", content.options), ...settings("Machine", content.machine));
 }

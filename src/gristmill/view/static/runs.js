@@ -1,6 +1,6 @@
 // The page of runs: one stream of events feeds the curves, the texts and the status of all runs.
 
-import { announce, byId as $, debounced, element, request, seriesColor, showError, start } from "./page.js";
+import { announce, byId as $, debounced, element, on, request, seriesColor, showError, start, store, stored } from "./page.js";
 import { Chart } from "./chart.js";
 import { HeatMap } from "./heat_map.js";
 import { AXES, GROUPS, chartsOf } from "./run_charts.js";
@@ -14,29 +14,30 @@ const FIRST_VISIBLE = 8; // runs, of a folder with many
 const MANY_RUNS = 5; // from which on there is a filter
 const HEAT_MAPS = 4;
 
-const settings = { axis: "step", scale: "auto", smoothing: 2, ...stored() };
+const settings = { axis: "step", scale: "auto", smoothing: 2, ...storedSettings() };
 const view = {
-  runs: [], axis: settings.axis in AXES ? settings.axis : "step", yScale: settings.scale, smoothing: settings.smoothing / 100,
+  ...settings, axis: settings.axis in AXES ? settings.axis : "step", runs: [],
+  get visible() { return this.runs.filter((run) => run.visible); },
+  get end() { return Math.max(0, ...this.visible.map((run) => run.end(this.axis)).filter(Number.isFinite)); },
   range: [0, 1], zoomed: null, cursor: null, zoom, moveCursor, zoomBy, show,
   color: (run, line) => seriesColor(view.runs.length > 1 ? run.number : line ? line.hue ?? line.number : 0),
 };
-const charts = new Map();
-const heatMaps = new Map();
+const figures = new Map(); // charts, by the id of their definition, and heat maps, by their run
 const titles = new Map();
 let cards = [];
 let updateLists = () => {};
 let onlyDifferences = true;
 
-function stored() {
+function storedSettings() {
   try {
-    return JSON.parse(localStorage.getItem("gristmill-runs")) || {};
+    return JSON.parse(stored("gristmill-runs")) || {};
   } catch {
     return {};
   }
 }
 
-function store() {
-  localStorage.setItem("gristmill-runs", JSON.stringify({ axis: view.axis, scale: view.yScale, smoothing: Math.round(view.smoothing * 100) }));
+function storeSettings() {
+  store("gristmill-runs", JSON.stringify({ axis: view.axis, scale: view.scale, smoothing: view.smoothing }));
 }
 
 // The stream of events. A hidden page closes it, so that it costs nothing, and continues where it was.
@@ -52,12 +53,12 @@ function connect() {
   source.onopen = () => showError("");
   source.onerror = () => {
     showError("The connection to the server is lost. The page continues when `gristmill view` answers again.");
-    if (source && source.readyState === EventSource.CLOSED) {
+    if (source?.readyState === EventSource.CLOSED) {
       disconnect();
       retry = setTimeout(connect, RETRY_MILLISECONDS);
     }
   };
-  for (const name of ["snapshot", "append"]) source.addEventListener(name, (event) => receive(name, event));
+  for (const name of ["snapshot", "append"]) on(source, name, (event) => receive(name, event));
 }
 
 function disconnect() {
@@ -101,23 +102,20 @@ function paint() {
   cards.forEach((card) => card.update());
   growRange();
   arrange();
-  charts.forEach((chart) => chart.update());
-  heatMaps.forEach((map) => map.update());
+  figures.forEach((figure) => figure.update());
   updateLists(view);
   if (detailsInSight && performance.now() - fetched > DETAIL_MILLISECONDS) fetchDetails();
   document.body.dataset.painted = Number(document.body.dataset.painted || 0) + 1;
 }
 
 function redraw() {
-  charts.forEach((chart) => chart.refresh());
-  heatMaps.forEach((map) => map.refresh());
+  figures.forEach((figure) => figure.refresh());
 }
 
 /** Keep the range, with some room for new records, as long as it holds all runs. */
 function growRange() {
   if (view.zoomed) { view.range = view.zoomed; return; }
-  const ends = view.runs.filter((run) => run.visible).map((run) => run.end(view.axis));
-  const end = Math.max(0, ...ends.filter(Number.isFinite));
+  const { end } = view;
   const [, known] = view.range;
   if (end > known || end < 0.8 * known) {
     const grows = known > 1 && end > known;
@@ -125,37 +123,37 @@ function growRange() {
   }
 }
 
+/** Find the range again, without the finer tables of the last one. */
+function newRange() {
+  view.range = [0, 0];
+  view.runs.forEach((run) => { run.detail = null; });
+  growRange();
+}
+
 /** Create the charts that have records, in their order, and remove the others. */
 function arrange() {
-  const visible = view.runs.filter((run) => run.visible);
+  const { visible } = view;
   const wanted = chartsOf(visible);
   const place = $("charts");
   const order = [];
   for (const group of GROUPS) {
-    const members = wanted.filter((each) => each.group === group).map(chartFor);
-    if (group === "Latents") members.push(...visible.filter((run) => run.posterior && run.posterior.cells).slice(0, HEAT_MAPS).map(heatMapFor));
+    const members = wanted.filter((each) => each.group === group).map((each) => figureOf(each.id, () => new Chart(each, view)));
+    if (group === "Latents") members.push(...visible.filter((run) => run.posterior?.cells).slice(0, HEAT_MAPS).map((run) => figureOf(run, () => new HeatMap(run, view))));
     if (!members.length) continue;
     if (!titles.has(group)) titles.set(group, element("h3", { class: group === "Loss" ? "quiet" : "group" }, group));
     order.push(titles.get(group), ...members.map((member) => member.root));
   }
   const kept = new Set(order);
-  for (const parts of [charts, heatMaps]) {
-    for (const [key, part] of parts) if (!kept.has(part.root)) { part.remove(); parts.delete(key); }
-  }
+  for (const [key, figure] of figures) if (!kept.has(figure.root)) { figure.remove(); figures.delete(key); }
   for (const title of titles.values()) if (!kept.has(title)) title.remove();
   order.forEach((node, number) => { if (place.children[number] !== node) place.insertBefore(node, place.children[number] || null); });
-  place.querySelectorAll(":scope > .empty").forEach((node) => node.remove());
-  if (!order.length) place.append(element("p", { class: "hint empty" }, visible.length ? "No records yet. The curves appear when the run records its first steps." : "All runs are hidden."));
+  place.querySelector(".empty")?.remove();
+  if (!order.length) place.append(element("p.hint.empty", visible.length ? "No records yet. The curves appear when the run records its first steps." : "All runs are hidden."));
 }
 
-function chartFor(definition) {
-  if (!charts.has(definition.id)) charts.set(definition.id, new Chart(definition, view));
-  return charts.get(definition.id);
-}
-
-function heatMapFor(run) {
-  if (!heatMaps.has(run.number)) heatMaps.set(run.number, new HeatMap(run, view));
-  return heatMaps.get(run.number);
+function figureOf(key, make) {
+  if (!figures.has(key)) figures.set(key, make());
+  return figures.get(key);
 }
 
 // Cursor and zoom, which all charts share.
@@ -168,7 +166,7 @@ function moveCursor(x) {
   if (cursorFrame === null) {
     cursorFrame = requestAnimationFrame(() => {
       cursorFrame = null;
-      charts.forEach((chart) => chart.isVisible && chart.drawOver());
+      figures.forEach((figure) => figure.isVisible && figure.drawOver());
     });
   }
 }
@@ -177,9 +175,7 @@ function moveCursor(x) {
 function zoom(x0 = null, x1 = null) {
   const isWhole = x0 === null || !(x1 > x0);
   view.zoomed = isWhole ? null : [Math.max(0, x0), x1];
-  view.runs.forEach((run) => { run.detail = null; });
-  if (isWhole) view.range = [0, 0];
-  growRange();
+  newRange();
   const axis = AXES[view.axis];
   const words = isWhole ? "Whole run" : `${axis.named(view.zoomed[0])} to ${axis.named(view.zoomed[1])}`;
   $("zoom-reset").disabled = isWhole;
@@ -193,7 +189,7 @@ function zoomBy(direction, around = null) {
   const [x0, x1] = view.range;
   const middle = around === null ? (x0 + x1) / 2 : around;
   const factor = direction > 0 ? 0.5 : 2;
-  const whole = Math.max(...view.runs.filter((run) => run.visible).map((run) => run.end(view.axis)), 1);
+  const whole = view.end || 1;
   const [from, to] = [Math.max(0, middle - (middle - x0) * factor), middle + (x1 - middle) * factor];
   if (to - from >= whole) zoom();
   else if (to - from > whole * 1e-6) zoom(from, to);
@@ -225,7 +221,7 @@ let detailsInSight = false;
 new IntersectionObserver(([entry]) => { detailsInSight = entry.isIntersecting; }).observe($("details-section"));
 const fetchDetails = debounced(async () => {
   fetched = performance.now();
-  const chosen = view.runs.filter((run) => run.visible).slice(0, 20).map((run) => run.number);
+  const chosen = view.visible.slice(0, 20).map((run) => run.number);
   $("details-section").hidden = !chosen.length;
   if (!chosen.length) return;
   try {
@@ -237,7 +233,7 @@ const fetchDetails = debounced(async () => {
 }, 100);
 
 function showDetails() {
-  const focused = document.activeElement && document.activeElement.id;
+  const focused = document.activeElement?.id;
   fillDetails($("details"), details, onlyDifferences, (chosen) => { onlyDifferences = chosen; showDetails(); });
   if (focused === "only-differences") $(focused).focus();
 }
@@ -251,9 +247,7 @@ function show(run, visible) {
 
 function changedRuns() {
   cards.forEach((card) => card.recolor(view));
-  view.range = [0, 0];
-  view.runs.forEach((run) => { run.detail = null; });
-  growRange();
+  newRange();
   arrange();
   redraw();
   updateLists(view);
@@ -263,24 +257,24 @@ function changedRuns() {
 
 function listen() {
   $("axis").value = view.axis;
-  $("scale").value = view.yScale;
-  $("smoothing").value = String(Math.round(view.smoothing * 100));
-  const showSmoothing = () => { $("smoothing-value").textContent = view.smoothing ? `${Math.round(view.smoothing * 100)} %` : "off"; };
+  $("scale").value = view.scale;
+  $("smoothing").value = view.smoothing;
+  const showSmoothing = () => { $("smoothing-value").textContent = view.smoothing ? `${view.smoothing} %` : "off"; };
   showSmoothing();
-  $("axis").addEventListener("change", () => { view.axis = $("axis").value; view.cursor = null; store(); zoom(); });
-  $("scale").addEventListener("change", () => { view.yScale = $("scale").value; store(); redraw(); });
-  $("smoothing").addEventListener("input", () => { view.smoothing = Number($("smoothing").value) / 100; showSmoothing(); store(); redraw(); });
-  $("zoom-in").addEventListener("click", () => zoomBy(1));
-  $("zoom-out").addEventListener("click", () => zoomBy(-1));
-  $("zoom-reset").addEventListener("click", () => zoom());
-  $("show-all").addEventListener("click", () => setAll(true));
-  $("show-none").addEventListener("click", () => setAll(false));
-  $("filter").addEventListener("input", () => {
+  on("axis", "change", () => { view.axis = $("axis").value; view.cursor = null; storeSettings(); zoom(); });
+  on("scale", "change", () => { view.scale = $("scale").value; storeSettings(); redraw(); });
+  on("smoothing", "input", () => { view.smoothing = Number($("smoothing").value); showSmoothing(); storeSettings(); redraw(); });
+  on("zoom-in", "click", () => zoomBy(1));
+  on("zoom-out", "click", () => zoomBy(-1));
+  on("zoom-reset", "click", () => zoom());
+  on("show-all", "click", () => setAll(true));
+  on("show-none", "click", () => setAll(false));
+  on("filter", "input", () => {
     const wanted = $("filter").value.toLowerCase();
     cards.forEach((card) => { card.root.hidden = !card.run.name.toLowerCase().includes(wanted); });
   });
-  document.addEventListener("themechange", () => { cards.forEach((card) => card.recolor(view)); redraw(); });
-  document.addEventListener("visibilitychange", () => (document.hidden ? disconnect() : connect()));
+  on(document, "themechange", () => { cards.forEach((card) => card.recolor(view)); redraw(); });
+  on(document, "visibilitychange", () => (document.hidden ? disconnect() : connect()));
 }
 
 /** Show or hide all runs that the filter leaves. */

@@ -5,19 +5,16 @@ const MAX_BUCKETS = 2048;
 export const PLACES = ["step", "tokens", "seconds"];
 
 function decoded(text, Type) {
-  const binary = atob(text);
-  const bytes = new Uint8Array(binary.length);
-  for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   return Array.from(new Type(bytes.buffer));
 }
 
 export class Table {
-  constructor(content) {
-    this.count = content ? content.count : 0;
-    this.size = content ? content.size : 1;
+  constructor({ count = 0, size = 1, columns = {} } = {}) {
+    Object.assign(this, { count, size });
     this.shape = 0; // changes when the buckets are merged, so that everything drawn from them is outdated
     this.columns = new Map();
-    for (const [name, parts] of Object.entries(content ? content.columns : {})) {
+    for (const [name, parts] of Object.entries(columns)) {
       const mean = decoded(parts.mean, PLACES.includes(name) ? Float64Array : Float32Array);
       const [min, max] = parts.min ? [decoded(parts.min, Float32Array), decoded(parts.max, Float32Array)] : [mean, mean];
       this.columns.set(name, { mean, min, max });
@@ -118,7 +115,7 @@ export class Run {
   }
 
   replace(content) {
-    this.tables = Object.fromEntries(Object.entries(content.tables).map(([name, table]) => [name, new Table(table)]));
+    this.tables = tablesOf(content);
     this.detail = null;
     this.generation++;
     this.samples = content.samples;
@@ -129,7 +126,7 @@ export class Run {
   append(content) {
     for (const [name, rows] of Object.entries(content.tables)) {
       this.tables[name].append(rows);
-      if (this.detail && this.detail.isOpen) this.detail.tables[name].append(rows);
+      if (this.detail?.isOpen) this.detail.tables[name].append(rows);
     }
     this.samples = [...this.samples, ...content.samples].slice(-100);
     this.events = [...this.events, ...content.events].slice(-500);
@@ -138,25 +135,24 @@ export class Run {
 
   /** Use finer tables of a range of steps. isOpen: the range ends after the last record, so new ones belong to it. */
   zoomTo(content, isOpen) {
-    this.detail = { isOpen, tables: Object.fromEntries(Object.entries(content.tables).map(([name, table]) => [name, new Table(table)])) };
+    this.detail = { isOpen, tables: tablesOf(content) };
   }
 
   /** Return the finer table of the zoomed range if there is one. */
   table(name) {
-    return (this.detail && this.detail.tables[name]) || this.tables[name] || EMPTY;
+    return this.detail?.tables[name] || this.tables[name] || EMPTY;
   }
 
   /** Return the place of a step on an axis. Only training records have tokens and seconds. */
   placeOf(axis, step) {
-    const train = this.tables.train || EMPTY;
+    const { train = EMPTY } = this.tables;
     if (axis === "step") return step;
-    if (!train.has(axis)) return NaN;
-    return interpolated(train, "step", axis, step);
+    return train.has(axis) ? interpolated(train, "step", axis, step) : NaN;
   }
 
   /** Return the step at a place on an axis. */
   stepAt(axis, x) {
-    const train = this.tables.train || EMPTY;
+    const { train = EMPTY } = this.tables;
     return axis === "step" || !train.has(axis) ? x : interpolated(train, axis, "step", x);
   }
 
@@ -175,7 +171,11 @@ export class Run {
   }
 }
 
-const EMPTY = new Table(null);
+function tablesOf({ tables }) {
+  return Object.fromEntries(Object.entries(tables).map(([name, table]) => [name, new Table(table)]));
+}
+
+const EMPTY = new Table();
 
 function interpolated(table, from, to, x) {
   const i = table.find(from, x);

@@ -2,10 +2,9 @@
 // 100 million tokens.
 import { barChart, logChart } from "./bars.js";
 import { percent, short } from "./numbers.js";
-import { byId as by, element, grouped, hint, request } from "./page.js";
+import { byId as by, element, grouped, hint, on, request } from "./page.js";
 import { dataTable, figures, meter, pager, scrolled, table } from "./tables.js";
 import { withSigns } from "./tokens.js";
-
 
 /** Return an object whose `reset()` empties the sections, to be filled for the current split when they are seen. */
 export function makeStatistics(room) {
@@ -22,7 +21,7 @@ export function makeStatistics(room) {
     begin = 0;
     isDone.clear();
     for (const id of Object.keys(sections)) {
-      content(id).replaceChildren(hint("Reading …"));
+      show(id, hint("Reading …"));
       observer.unobserve(by(id));
       observer.observe(by(id));
     }
@@ -38,7 +37,7 @@ export function makeStatistics(room) {
       await sections[id](() => mine === edition);
     } catch (error) {
       if (mine !== edition) return;
-      for (const place of id === "lengths" ? [id] : ["zipf", "frequencies"]) content(place).replaceChildren(element("p", {}, error.message));
+      for (const place of id === "lengths" ? [id] : ["zipf", "frequencies"]) explain(place)(error);
     }
   }
 
@@ -46,7 +45,7 @@ export function makeStatistics(room) {
     const reply = await request(room.query("lengths", { split: room.split, tokenizer: room.tokenizer }));
     if (!isCurrent() || room.changed(reply.edition)) return;
     if (reply.problem) {
-      content("lengths").replaceChildren(hint(reply.problem));
+      show("lengths", hint(reply.problem));
       return;
     }
     const { edges, counts, percentiles, mean } = reply;
@@ -55,12 +54,12 @@ export function makeStatistics(room) {
     const mark = room.facts.end_of_text ? " A length includes the end-of-text id." : "";
     const sample = reply.counted < reply.total ? ` A sample of ${grouped(reply.counted)} of ${grouped(reply.total)} documents.` : "";
     const labels = [...new Set([0, 0.25, 0.5, 0.75, 1].map((share) => Math.round(share * (edges.length - 2))))];
-    content("lengths").replaceChildren(
+    show("lengths",
       barChart({
         bars, labels: labels.map((i) => short(edges[i])), title: `Documents by number of tokens${reply.is_log ? ", on a logarithmic axis" : ""}`,
         summary: `Histogram of document lengths: ${grouped(percentiles.min)} to ${grouped(percentiles.max)} tokens, median ${grouped(percentiles.median)}.`,
       }),
-      element("dl", { class: "percentiles" }, figures([...Object.entries(percentiles), ["mean", Math.round(10 * mean) / 10]].map(([name, value]) => [name, grouped(value)]))),
+      element("dl.percentiles", figures([...Object.entries(percentiles), ["mean", Math.round(10 * mean) / 10]].map(([name, value]) => [name, grouped(value)]))),
       hint(`${mark}${sample}`),
       dataTable("Documents by length", ["Tokens", "#Documents", "#Share"], counts.map((value, i) => [range(i), value, percent(value / reply.counted, true)])));
   }
@@ -75,11 +74,11 @@ export function makeStatistics(room) {
   function drawZipf({ zipf, used, vocab_size }) {
     const points = zipf.ranks.map((rank, i) => [rank, zipf.counts[i]]);
     if (!points.length) {
-      content("zipf").replaceChildren(hint("The split has no tokens."));
+      show("zipf", hint("The split has no tokens."));
       return;
     }
     const few = points.filter((_, i) => i % Math.ceil(points.length / 40) === 0 || i === points.length - 1);
-    content("zipf").replaceChildren(
+    show("zipf",
       logChart({
         points, title: "Occurrences of a token by its rank (Zipf plot), both axes logarithmic",
         summary: `The most frequent token occurs ${grouped(points[0][1])} times, the one of rank ${grouped(used)} ${grouped(points.at(-1)[1])} times.`,
@@ -93,29 +92,31 @@ export function makeStatistics(room) {
     const isSample = reply.counted < reply.num_tokens;
     by("frequency-summary").textContent = `${isSample ? `An even sample of ${grouped(reply.counted)} of ${grouped(reply.num_tokens)}` : `All ${grouped(reply.num_tokens)}`} tokens counted. ${usedWords(reply.used, reply.vocab_size)}`;
     if (!reply.rows.length) {
-      content("frequencies").replaceChildren(hint(by("order").value === "unused" ? "Every token occurs." : "No tokens."));
+      show("frequencies", hint(by("order").value === "unused" ? "Every token occurs." : "No tokens."));
       return;
     }
     const most = Math.max(...reply.rows.map((row) => row.count), 1);
-    const rows = reply.rows.map((row) => [row.id, row.text === null ? "" : element("span", { class: "chip", title: row.bytes }, withSigns(row.text)), row.count, percent(row.count / reply.counted, true), meter(row.count / most)]);
-    const drawn = table("Table of token frequencies", ["#Id", "Token", "#Count", "#Share", "Bar"], rows.map((row) => [String(row[0]), ...row.slice(1)]));
+    const rows = reply.rows.map((row) => [String(row.id), row.text === null ? "" : element("span.chip", { title: row.bytes }, withSigns(row.text)), row.count, percent(row.count / reply.counted, true), meter(row.count / most)]);
+    const drawn = table("Table of token frequencies", ["#Id", "Token", "#Count", "#Share", "Bar"], rows);
     for (const line of drawn.querySelectorAll("tr")) line.lastChild.classList.add("bar");
-    drawn.querySelector("th:last-child").replaceChildren(element("span", { class: "quiet" }, "Bar"));
-    const show = (from) => {
+    drawn.querySelector("th:last-child").replaceChildren(element("span.quiet", "Bar"));
+    const turn = (from) => {
       begin = from;
-      fillFrequencies().then(() => content("frequencies").querySelector("button")?.focus(), (error) => content("frequencies").replaceChildren(element("p", {}, error.message)));
+      fillFrequencies().then(() => content("frequencies").querySelector("button")?.focus(), explain("frequencies"));
     };
-    content("frequencies").replaceChildren(
+    show("frequencies",
       scrolled("Table of token frequencies", drawn),
-      pager({ begin, number: reply.rows.length, total: reply.total, step: reply.page_rows, show }));
+      pager({ begin, number: reply.rows.length, total: reply.total, step: reply.page_rows, show: turn }));
   }
 
-  by("order").addEventListener("change", () => {
+  on("order", "change", () => {
     begin = 0;
-    fillFrequencies().catch((error) => content("frequencies").replaceChildren(element("p", {}, error.message)));
+    fillFrequencies().catch(explain("frequencies"));
   });
   return { reset };
 }
 
 const content = (id) => by(id).querySelector(".content");
+const show = (id, ...parts) => content(id).replaceChildren(...parts);
+const explain = (id) => (error) => show(id, element("p", error.message));
 const usedWords = (used, size) => (size ? `${grouped(used)} of ${grouped(size)} ids occur (${percent(used / size)}).` : `${grouped(used)} different ids occur.`);

@@ -1,5 +1,5 @@
 // The reader of the page shards: one document, or one part, as tokens, tokens with ids, or plain text.
-import { announce, byId as by, counted, element, grouped, request, showError } from "./page.js";
+import { announce, byId as by, counted, element, grouped, on, request, showError } from "./page.js";
 import { TokenBox, drawText } from "./tokens.js";
 
 const HINT = by("readout").textContent;
@@ -65,13 +65,12 @@ export function makeReader(room) {
     tokens.leave();
     box.setAttribute("aria-label", `Tokens of ${shown.unit} ${shown.number}`);
     box.setAttribute("role", mode === "text" ? "region" : "listbox");
-    if (mode === "text") box.removeAttribute("aria-orientation");
-    else box.setAttribute("aria-orientation", "horizontal");
+    box.ariaOrientation = mode === "text" ? null : "horizontal";
     if (mode === "text") {
       box.textContent = shown.texts.join("");
     } else {
       const [special, unknown] = [new Set(shown.special), new Set(shown.unknown)];
-      const parts = document.createDocumentFragment();
+      const parts = new DocumentFragment();
       shown.ids.forEach((id, i) => {
         const kind = unknown.has(i) ? " unknown" : special.has(i) ? " special" : "";
         const token = element("span", { class: `t${kind}${isFound(i) ? " found" : ""}`, role: "option", "data-id": id });
@@ -97,31 +96,30 @@ export function makeReader(room) {
   function describe(i) {
     const text = shown.texts && !shown.unknown.includes(i) ? JSON.stringify(shown.texts[i]) : "";
     const kind = shown.special.includes(i) ? ", special token" : shown.unknown.includes(i) ? ", not an id of the tokenizer" : "";
-    const bytes = shown.bytes && shown.bytes[i] ? `, bytes ${shown.bytes[i]}` : "";
+    const bytes = shown.bytes?.[i] ? `, bytes ${shown.bytes[i]}` : "";
     by("readout").textContent = `Token ${grouped(shown.offset + i)}: id ${shown.ids[i]}${kind} ${text}${bytes}`;
     tokens.now.setAttribute("aria-label", `${text || "token"}, id ${shown.ids[i]}${kind}`);
   }
 
   const step = (by) => shown && shown.number !== null && open(Math.min(Math.max(shown.number + by, 0), shown.total - 1));
   const random = () => shown && shown.total && open(Math.floor(Math.random() * shown.total));
-  by("previous").addEventListener("click", () => step(-1));
-  by("next").addEventListener("click", () => step(1));
-  by("random").addEventListener("click", random);
-  by("earlier").addEventListener("click", () => open(shown.number, Math.max(shown.offset - shown.page_tokens, 0), found));
-  by("later").addEventListener("click", () => open(shown.number, shown.offset + shown.page_tokens, found));
-  by("mode").addEventListener("change", () => { if (shown?.ids) drawTokens(); });
-  by("jump").addEventListener("submit", (event) => {
-    event.preventDefault();
+  on("previous", "click", () => step(-1));
+  on("next", "click", () => step(1));
+  on("random", "click", random);
+  on("earlier", "click", () => open(shown.number, Math.max(shown.offset - shown.page_tokens, 0), found));
+  on("later", "click", () => open(shown.number, shown.offset + shown.page_tokens, found));
+  on("mode", "change", () => { if (shown?.ids) drawTokens(); });
+  on("jump", "submit", () => {
     const number = by("number").value.replaceAll(/[,\s]/g, "");
     if (/^\d{1,15}$/.test(number)) open(Number(number));
     else showError(`The number must be a whole number from 0 on, got "${by("number").value}".`);
   });
   // Letters act only while something in the reader has the focus, so typing elsewhere never moves the document.
-  by("reader").addEventListener("keydown", (event) => {
+  on("reader", "keydown", (event) => {
     if (event.target.matches("input, select") || event.ctrlKey || event.metaKey || event.altKey) return;
     const actions = { n: () => step(1), p: () => step(-1), r: random };
     if (event.key in actions) actions[event.key]();
   });
 
-  return { open, isOpen: () => shown !== null };
+  return { open };
 }

@@ -1,5 +1,5 @@
 // The search of the page shards. Each request covers a bounded number of tokens; the page asks until it has enough.
-import { announce, byId as by, counted, element, grouped, request } from "./page.js";
+import { announce, byId as by, counted, element, grouped, on, request } from "./page.js";
 
 const PAUSE_AFTER = 100; // results, then the user decides
 const MOST = 1000; // results that stay on the page
@@ -52,9 +52,9 @@ export function makeSearch(room, open) {
       button.setAttribute("aria-current", "true");
       open(found.number, found.token, found);
     } },
-    element("span", { class: "grey" }, `${room.unit() === "part" ? "Part" : "Document"} ${grouped(found.number)}, token ${grouped(found.token)}`),
-    found.before, element("mark", {}, found.match), found.after);
-    return element("li", {}, button);
+    element("span.grey", `${room.unit() === "part" ? "Part" : "Document"} ${grouped(found.number)}, token ${grouped(found.token)}`),
+    found.before, element("mark", found.match), found.after);
+    return element("li", button);
   }
 
   function clear() {
@@ -65,8 +65,7 @@ export function makeSearch(room, open) {
     by("stop").hidden = by("more").hidden = true;
   }
 
-  by("search").addEventListener("submit", (event) => {
-    event.preventDefault();
+  on("search", "submit", () => {
     clear();
     const isIds = by("kind").value === "ids";
     if (isIds ? !/^[\s,[]*\d{1,10}([\s,]+\d{1,10})*[\s,\]]*$/.test(by("query").value) : !by("query").value) {
@@ -79,11 +78,11 @@ export function makeSearch(room, open) {
     };
     run();
   });
-  by("stop").addEventListener("click", () => search?.controller.abort());
-  by("more").addEventListener("click", () => {
+  on("stop", "click", () => search?.controller.abort());
+  on("more", "click", () => {
     search.problem = "";
     run();
   });
-  by("kind").addEventListener("change", () => { by("case-choice").hidden = by("kind").value === "ids"; });
+  on("kind", "change", () => { by("case-choice").hidden = by("kind").value === "ids"; });
   return { clear };
 }

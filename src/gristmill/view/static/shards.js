@@ -1,10 +1,10 @@
 // The page shards: chooses a folder and a split, and notices when the folder is finished, replaced or removed.
 import { bytes } from "./numbers.js";
-import { announce, byId as by, counted, element, fillChoice, fillSelect, grouped, hint, request, showError, start } from "./page.js";
+import { announce, byId as by, counted, element, fillChoice, fillSelect, grouped, hint, on, request, showError, start } from "./page.js";
 import { makeStatistics } from "./shard_figures.js";
 import { makeReader } from "./shard_reader.js";
 import { makeSearch } from "./shard_search.js";
-import { figures, pager, scrolled, table } from "./tables.js";
+import { figures, pager, scrolledTable, terms } from "./tables.js";
 
 const POLL_MILLISECONDS = 2500;
 
@@ -56,10 +56,7 @@ async function load(wanted = {}) {
     return;
   }
   if (ticket !== loading) return;
-  if (facts.problem) {
-    fail(facts);
-    return;
-  }
+  if (facts.problem) return fail(facts);
   problem = null;
   showError(null);
   room.facts = facts;
@@ -95,9 +92,9 @@ function fail(reply) {
   const rows = (reply.written || []).map((split) => [split.name, split.documents, split.tokens, split.source_bytes, split.shards]);
   by("written").hidden = !rows.length;
   by("written").replaceChildren(
-    element("h2", {}, "Written so far"),
+    element("h2", "Written so far"),
     hint("Up to the last checkpoint. This page updates itself and shows the documents when the run has finished."),
-    scrolled("Written so far", table("Written so far", ["Split", "#Documents", "#Tokens", "#Bytes of text", "#Finished shards"], rows)));
+    scrolledTable("Written so far", ["Split", "#Documents", "#Tokens", "#Bytes of text", "#Finished shards"], rows));
 }
 
 /** Ask whether the folder is still the same: every few seconds, and when the page becomes visible. */
@@ -134,15 +131,23 @@ function drawChoices() {
   fillSelect(by("tokenizer"), [...artefacts.tokenizers.entries()], room.tokenizer);
 }
 
+function bytesPerToken({ source_bytes, tokens }) {
+  return source_bytes === null || !tokens ? "–" : (source_bytes / tokens).toFixed(3);
+}
+
+function recorded(number, words = grouped) {
+  return number === null ? "not recorded" : words(number);
+}
+
 function drawFigures() {
   const split = room.facts.splits.find(({ name }) => name === room.split);
   const entries = split ? [
-    ["Documents", split.documents === null ? "not recorded" : grouped(split.documents)],
+    ["Documents", recorded(split.documents)],
     ["Tokens", grouped(split.tokens)],
-    ["Bytes of text", split.source_bytes === null ? "not recorded" : bytes(split.source_bytes)],
-    ["Bytes per token", split.source_bytes === null || !split.tokens ? "–" : (split.source_bytes / split.tokens).toFixed(3)],
+    ["Bytes of text", recorded(split.source_bytes, bytes)],
+    ["Bytes per token", bytesPerToken(split)],
     ["Shards", `${grouped(split.shards)} (${bytes(split.bytes)})`],
-    ["Vocabulary", room.facts.vocab_size === null ? "not recorded" : grouped(room.facts.vocab_size)],
+    ["Vocabulary", recorded(room.facts.vocab_size)],
   ] : [];
   by("figures").replaceChildren(...figures(entries));
 }
@@ -159,43 +164,43 @@ function drawFacts() {
     !facts.foreign && ["Inputs", facts.inputs ? `${counted(facts.inputs, "file")}, ${bytes(facts.input_bytes)}${facts.skipped ? `, ${grouped(facts.skipped)} skipped` : ""}` : "an iterable of documents, which has no file names"],
     facts.num_nulls && ["Records without text", grouped(facts.num_nulls)],
   ].filter(Boolean);
-  const splits = facts.splits.map((split) => [split.name, split.documents ?? "–", split.tokens, split.source_bytes ?? "–", split.source_bytes && split.tokens ? (split.source_bytes / split.tokens).toFixed(3) : "–", split.shards, bytes(split.bytes)]);
+  const splits = facts.splits.map((split) => [split.name, split.documents ?? "–", split.tokens, split.source_bytes ?? "–", bytesPerToken(split), split.shards, bytes(split.bytes)]);
   const options = Object.entries(facts.options);
   by("facts").replaceChildren(
-    element("dl", { class: "names" }, names.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])),
-    element("h3", {}, "Splits"),
-    scrolled("Splits", table("Splits", ["Split", "#Documents", "#Tokens", "#Bytes of text", "#Bytes per token", "#Shards", "#Size"], splits)),
+    element("dl.names", terms(names)),
+    element("h3", "Splits"),
+    scrolledTable("Splits", ["Split", "#Documents", "#Tokens", "#Bytes of text", "#Bytes per token", "#Shards", "#Size"], splits),
     facts.inputs ? list("Sources", "inputs", {}, ["File", "Format", "#Size", "Skipped because"], (row) => [row.path, row.format + (row.compression && `, ${row.compression}`), bytes(row.bytes), row.skipped ?? ""]) : "",
     ...facts.splits.map((split) => list(`Shards of ${split.name}`, "files", { split: split.name }, ["File", "#Tokens", "#Documents", "#Size", "Checksum (xxh64)"], (row) => [row.file, row.tokens, row.documents ?? "–", bytes(row.bytes), row.checksum ?? "–"])),
-    options.length ? element("details", { class: "data" }, element("summary", {}, "Options"), scrolled("Options", table("Options", ["Option", "Value"], options))) : "",
-    facts.command ? element("div", {}, element("h3", {}, "Command that makes the same shards"), element("pre", {}, facts.command)) : "");
+    options.length ? element("details.data", element("summary", "Options"), scrolledTable("Options", ["Option", "Value"], options)) : "",
+    facts.command ? element("div", element("h3", "Command that makes the same shards"), element("pre", facts.command)) : "");
 }
 
 /** Return a list of the server that is unfolded on demand, 50 rows at a time. */
 function list(title, name, parameters, heads, cells) {
-  const place = element("div", {});
+  const place = element("div");
   const show = async (begin) => {
     try {
       const { rows, total } = await request(query(name, { ...parameters, begin }));
-      place.replaceChildren(scrolled(title, table(title, heads, rows.map(cells))), pager({ begin, number: rows.length, total, step: 50, show }));
+      place.replaceChildren(scrolledTable(title, heads, rows.map(cells)), pager({ begin, number: rows.length, total, step: 50, show }));
     } catch (error) {
-      place.replaceChildren(element("p", {}, error.message));
+      place.replaceChildren(element("p", error.message));
     }
   };
-  return element("details", { class: "data", ontoggle: (event) => event.target.open && !place.firstChild && show(0) }, element("summary", {}, title), place);
+  return element("details.data", { ontoggle: (event) => event.target.open && !place.firstChild && show(0) }, element("summary", title), place);
 }
 
-by("folder").addEventListener("change", () => {
+on("folder", "change", () => {
   room.number = Number(by("folder").value);
   room.facts = null;
   room.split = "";
   load();
 });
-by("tokenizer").addEventListener("change", () => {
+on("tokenizer", "change", () => {
   room.tokenizer = Number(by("tokenizer").value);
   showSplit();
 });
-addEventListener("hashchange", () => {
+on(window, "hashchange", () => {
   const wanted = place();
   if (wanted.folder === null) return; // a link inside the page
   room.number = Math.min(wanted.folder, artefacts.shards.length - 1);
@@ -206,4 +211,4 @@ const wanted = place();
 room.number = Math.min(wanted.folder ?? 0, artefacts.shards.length - 1);
 await load(wanted);
 timer = setTimeout(poll, POLL_MILLISECONDS);
-document.addEventListener("visibilitychange", poll);
+on(document, "visibilitychange", poll);

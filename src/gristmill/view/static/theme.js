@@ -3,7 +3,12 @@
 (() => {
   const system = matchMedia("(prefers-color-scheme: dark)");
   const apply = () => {
-    const stored = localStorage.getItem("gristmill-theme");
+    let stored = null;
+    try {
+      stored = localStorage.getItem("gristmill-theme");
+    } catch {
+      // The browser blocks storage.
+    }
     document.documentElement.dataset.theme = stored || (system.matches ? "dark" : "light");
   };
   system.addEventListener("change", apply);

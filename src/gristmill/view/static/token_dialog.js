@@ -1,7 +1,7 @@
 // The dialog about one token: its merge tree, the merges in the order in which they were learned, and what is built from it.
-import { byId, counted, element, grouped, hint, request, showError } from "./page.js";
+import { byId, counted, element, grouped, hint, on, request, showError } from "./page.js";
 import { figures, table } from "./tables.js";
-import { drawToken, fromHex, hexOf, plainText, tokenButton } from "./tokens.js";
+import { chip, fromHex, hexOf, plainText, tokenButton } from "./tokens.js";
 
 const MAX_NODES = 250; // drawn in a tree
 
@@ -12,10 +12,10 @@ export function tokenDialog(names) {
   const back = dialog.querySelector(".back");
   const visited = [];
   let latest = 0;
-  dialog.querySelector(".close").addEventListener("click", () => dialog.close());
-  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
-  dialog.addEventListener("close", () => { visited.length = 0; });
-  back.addEventListener("click", () => {
+  on(dialog.querySelector(".close"), "click", () => dialog.close());
+  on(dialog, "click", (event) => event.target === dialog && dialog.close());
+  on(dialog, "close", () => { visited.length = 0; });
+  on(back, "click", () => {
     visited.pop();
     show(...visited.at(-1));
   });
@@ -32,29 +32,23 @@ export function tokenDialog(names) {
     }
     if (turn !== latest) return;
     showError(null);
-    const open = (other) => {
-      visited.push([number, other]);
-      show(number, other);
-    };
-    dialog.querySelector("h2").replaceChildren("Token ", drawn(token), names.length > 1 ? element("small", {}, ` ${names[number]}`) : "");
-    content.replaceChildren(...sections(token, open));
+    dialog.querySelector("h2").replaceChildren("Token ", chip(fromHex(token.hex), token.special), names.length > 1 ? element("small", ` ${names[number]}`) : "");
+    content.replaceChildren(...sections(token, (other) => open(number, other)));
     back.hidden = visited.length < 2;
     if (!dialog.open) dialog.showModal();
     else dialog.querySelector("h2").focus();
     content.scrollTop = 0;
   }
 
+  function open(number, id) {
+    visited.push([number, id]);
+    show(number, id);
+  }
+
   return (number, id) => {
     visited.length = 0;
-    visited.push([number, id]);
-    return show(number, id);
+    open(number, id);
   };
-}
-
-function drawn(row) {
-  const chip = element("span", { class: row.special ? "chip special" : "chip", dir: "ltr" });
-  drawToken(chip, fromHex(row.hex), { limit: 64 });
-  return chip;
 }
 
 function sections(token, open) {
@@ -64,22 +58,22 @@ function sections(token, open) {
     ["Merge rank", token.rank === null ? "none" : `${grouped(token.rank)} of ${grouped(token.num_merges)}`],
   ];
   const made = [
-    element("dl", { class: "figures" }, figures(facts)),
-    element("p", {}, "Bytes: ", element("code", {}, hexOf(fromHex(token.hex)), token.length > token.hex.length / 2 ? " …" : "")),
-    ...remarks(token).map((text) => element("p", {}, text)),
+    element("dl.figures", figures(facts)),
+    element("p", "Bytes: ", element("code", hexOf(fromHex(token.hex)), token.length > token.hex.length / 2 ? " …" : "")),
+    ...remarks(token).map((text) => element("p", text)),
   ];
   if (token.rank !== null) {
     const steps = token.tokens.filter((each) => each.rank !== null && each.parts.length).sort((a, b) => a.rank - b.rank);
     made.push(
-      element("h3", {}, "Merge tree"),
-      element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Merge tree as nested lists" },
-        element("ul", { class: "tree" }, branches(token.id, row, open))),
-      element("h3", {}, "How it was learned, step by step"),
+      element("h3", "Merge tree"),
+      element("div.scroll", { tabindex: "0", role: "group", "aria-label": "Merge tree as nested lists" },
+        element("ul.tree", branches(token.id, row, open))),
+      element("h3", "How it was learned, step by step"),
       hint("The rank counts the merges of the whole training from 0."),
-      element("div", { class: "scroll" }, stepTable(steps, row, open)));
+      element("div.scroll", stepTable(steps, row, open)));
     if (token.cut) made.push(hint(`Only the first ${row.size} tokens of the tree are shown.`));
   }
-  made.push(element("h3", {}, "Tokens built from it"), ...builtFrom(token, open));
+  made.push(element("h3", "Tokens built from it"), ...builtFrom(token, open));
   return made;
 }
 
@@ -106,11 +100,11 @@ function branches(id, row, open) {
     const found = row.get(each);
     const label = found.rank === null ? hexOf(fromHex(found.hex), 4) : `rank ${grouped(found.rank)}`;
     const cut = found.parts.length && (left < 2 || depth > 60);
-    return element("li", {},
-      element("div", { class: "node" }, depth ? tokenButton(found, open) : drawn(found),
-        element("span", { class: "grey" }, `${found.id}`), element("span", { class: "grey" }, label)),
-      cut ? element("span", { class: "grey" }, "…") : null,
-      found.parts.length && !cut ? element("ul", {}, found.parts.map((part) => branch(part, depth + 1))) : null);
+    return element("li",
+      element("div.node", depth ? tokenButton(found, open) : chip(fromHex(found.hex), found.special),
+        element("span.grey", `${found.id}`), element("span.grey", label)),
+      cut ? element("span.grey", "…") : null,
+      found.parts.length && !cut ? element("ul", found.parts.map((part) => branch(part, depth + 1))) : null);
   }
 }
 
@@ -121,11 +115,11 @@ function stepTable(steps, row, open) {
 }
 
 function builtFrom(token, open) {
-  if (!token.num_built) return [element("p", { class: "grey" }, "No merge uses this token.")];
+  if (!token.num_built) return [element("p.grey", "No merge uses this token.")];
   const more = token.num_built > token.built.length ? ` The first ${token.built.length} are shown.` : "";
   return [
     hint(`${grouped(token.num_built)} merge${token.num_built === 1 ? " uses" : "s use"} this token.${more}`),
-    element("ul", { class: "chips", "aria-label": `Tokens built from ${plainText(fromHex(token.hex))}` },
-      token.built.map((each) => element("li", {}, tokenButton(each, open)))),
+    element("ul.chips", { "aria-label": `Tokens built from ${plainText(fromHex(token.hex))}` },
+      token.built.map((each) => element("li", tokenButton(each, open)))),
   ];
 }

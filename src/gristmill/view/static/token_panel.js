@@ -1,17 +1,13 @@
 // A panel with the tokens of one tokenizer.
-import { counted, element, grouped, hint, request } from "./page.js";
-import { TokenList, drawToken, fromHex, hexOf, plainText } from "./tokens.js";
+import { counted, element, grouped, hint, request, setText } from "./page.js";
+import { figures } from "./tables.js";
+import { TokenList, chip, fromHex, hexOf, plainText } from "./tokens.js";
 
 const PAUSE_MILLISECONDS = 50; // a pointer that crosses many tokens must not cause a request for each
 
 /** Return amount / count with two decimals. */
 export function ratio(amount, count) {
   return count ? (amount / count).toFixed(2) : "–";
-}
-
-/** Set the text of a node if it differs, because each change costs a new layout of the page. */
-export function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
 }
 
 /** The tokens of one tokenizer, their figures and a line about the token under the pointer or the focus.
@@ -27,18 +23,18 @@ export class Panel {
       shown: (token) => this.show(token), opened: (token) => token && hooks.open(number, token.id),
     });
     this.list.whitespace = hooks.whitespace();
-    this.badge = element("span", { class: "badge", hidden: true }, "fewest tokens");
-    this.figures = element("dl", { class: "figures" });
+    this.badge = element("span.badge", { hidden: true }, "fewest tokens");
+    this.figures = element("dl.figures");
     this.note = hint();
-    this.empty = element("p", { class: "grey" }, "No tokens: the text is empty.");
-    this.readout = element("p", { class: "readout" });
-    this.where = element("span", { class: "hint" });
+    this.empty = element("p.grey", "No tokens: the text is empty.");
+    this.readout = element("p.readout");
+    this.where = element("span.hint");
     const pager = (words, step) => element("button", { onclick: () => this.turn(step) }, words);
     this.earlier = pager("Earlier tokens", -1);
     this.later = pager("Later tokens", 1);
-    this.pager = element("div", { class: "row pager", hidden: true }, this.earlier, this.where, this.later);
-    this.node = element("section", { class: "tokenizer", "aria-label": this.name },
-      element("h2", {}, this.name, " ", this.badge), this.figures, this.note, this.pager, this.list.node, this.empty, this.readout);
+    this.pager = element("div.row.pager", { hidden: true }, this.earlier, this.where, this.later);
+    this.node = element("section.tokenizer", { "aria-label": this.name },
+      element("h2", this.name, " ", this.badge), this.figures, this.note, this.pager, this.list.node, this.empty, this.readout);
     this.show(null);
   }
 
@@ -51,7 +47,7 @@ export class Panel {
       ["Split characters", grouped(encoded.num_split)],
     ];
     if (!this.figures.children.length) {
-      this.figures.append(...values.map(([name]) => element("div", {}, element("dt", {}, name), element("dd", {}))));
+      this.figures.append(...figures(values));
     }
     values.forEach(([, value], i) => setText(this.figures.children[i].lastChild, value));
     this.list.update(encoded, bytes);
@@ -75,15 +71,13 @@ export class Panel {
   show(token) {
     this.token = token;
     if (!token) {
-      this.readout.replaceChildren(element("span", { class: "grey" }, "Point at a token to see its id, bytes and merge."));
+      this.readout.replaceChildren(element("span.grey", "Point at a token to see its id, bytes and merge."));
       return;
     }
-    const chip = element("span", { class: token.special ? "chip special" : "chip", dir: "ltr" });
-    drawToken(chip, token.bytes, { limit: 48 });
-    const merge = element("span", {});
-    const cut = token.cut.length ? element("span", { class: "cut" }, ` It holds a part of ${token.cut.join(" and ")}, which several tokens share.`) : "";
-    this.readout.replaceChildren(chip, ` token ${grouped(token.number)} of ${grouped(token.total)}, id `, element("b", {}, `${token.id}`),
-      `, ${counted(token.bytes.length, "byte")}: `, element("code", {}, hexOf(token.bytes, 16)), ". ", merge, cut);
+    const merge = element("span");
+    const cut = token.cut.length ? element("span.cut", ` It holds a part of ${token.cut.join(" and ")}, which several tokens share.`) : "";
+    this.readout.replaceChildren(chip(token.bytes, token.special), ` token ${grouped(token.number)} of ${grouped(token.total)}, id `, element("b", `${token.id}`),
+      `, ${counted(token.bytes.length, "byte")}: `, element("code", hexOf(token.bytes, 16)), ". ", merge, cut);
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.explain(token, merge), this.known.has(token.id) ? 0 : PAUSE_MILLISECONDS);
   }

@@ -1,8 +1,8 @@
 // Page tokenizers: type text, see the tokens of one or several tokenizers; merge trees; vocabularies.
-import { announce, byId, debounced, element, fillSelect, grouped, request, showError, start } from "./page.js";
-import { meter } from "./tables.js";
+import { announce, byId, debounced, element, fillSelect, grouped, needed, on, request, setText, showError, start, store, stored } from "./page.js";
+import { meter, table } from "./tables.js";
 import { tokenDialog } from "./token_dialog.js";
-import { Panel, ratio, setText } from "./token_panel.js";
+import { Panel, ratio } from "./token_panel.js";
 import { drawFacts } from "./tokenizer_facts.js";
 import { vocabularySection } from "./vocabulary.js";
 
@@ -16,7 +16,7 @@ const DRAW_MILLISECONDS = 60; // draw this often at least, while keys come faste
 const form = byId("typing");
 const box = byId("text");
 let isTyped = false; // maybe before the page is ready
-box.addEventListener("input", () => { isTyped = true; }, { once: true });
+on(box, "input", () => { isTyped = true; }, { once: true });
 const artefacts = await start("tokenizers");
 const names = artefacts.tokenizers;
 const options = form.elements;
@@ -31,30 +31,8 @@ const panelHooks = {
   changed, open: openToken, whitespace: () => options.whitespace.checked, maxTokens: () => facts.max_tokens, remark: spelled,
 };
 
-function remembered() {
-  try {
-    return sessionStorage.getItem(STORED);
-  } catch {
-    return null; // storage is switched off in this browser
-  }
-}
-
-function remember(text) {
-  try {
-    if (text.length <= MAX_STORED) sessionStorage.setItem(STORED, text);
-    else sessionStorage.removeItem(STORED);
-  } catch {
-    // Without storage, a reload starts with the example.
-  }
-}
-
 async function loadFacts() {
-  try {
-    facts = await request("api/tokenizers");
-  } catch (error) {
-    showError(error);
-    throw error;
-  }
+  facts = await needed("api/tokenizers");
   drawFacts(facts.tokenizers);
 }
 
@@ -91,7 +69,7 @@ async function changed() {
     waiting = false;
   }
   if (dirty) return void changed();
-  remember(box.value);
+  store(STORED, box.value.length <= MAX_STORED ? box.value : null, "sessionStorage");
   sayCounts();
   textChanged();
 }
@@ -126,16 +104,16 @@ function drawComparison(encoded, fewest, differ) {
   section.hidden = encoded.length < 2;
   if (section.hidden) return;
   const most = Math.max(1, ...encoded.map((each) => each.num_tokens));
-  section.querySelector("tbody").replaceChildren(...encoded.map((each) => {
+  section.replaceChildren(table("Comparison", ["Tokenizer", "#Tokens", "", "#Bytes per token", "#Characters per token"], encoded.map((each) => {
     const best = differ && each.num_tokens === fewest;
     const more = fewest && each.num_tokens > fewest ? `+${Math.round(100 * (each.num_tokens / fewest - 1))} %` : "";
     return element("tr", { class: best ? "best" : null },
       element("th", { scope: "row" }, names[each.tokenizer]),
-      element("td", { class: "number" }, grouped(each.num_tokens), best ? element("span", { class: "mark" }, " fewest") : more && element("span", { class: "grey" }, ` ${more}`)),
-      element("td", { class: "bar" }, meter(each.num_tokens / most)),
-      element("td", { class: "number" }, ratio(each.num_bytes, each.num_tokens)),
-      element("td", { class: "number" }, ratio(each.num_characters, each.num_tokens)));
-  }));
+      element("td.number", grouped(each.num_tokens), best ? element("span.mark", " fewest") : more && element("span.grey", ` ${more}`)),
+      element("td", meter(each.num_tokens / most)),
+      element("td.number", ratio(each.num_bytes, each.num_tokens)),
+      element("td.number", ratio(each.num_characters, each.num_tokens)));
+  })));
 }
 
 /** Return a remark on special tokens that the text spells but that stay plain text. */
@@ -151,13 +129,13 @@ function buildChoice() {
   choice.hidden = names.length < 2;
   names.forEach((name, number) => {
     const check = element("input", { type: "checkbox", value: number, checked: shown.includes(number) });
-    check.addEventListener("change", () => {
+    on(check, "change", () => {
       shown = Array.from(choice.querySelectorAll("input:checked"), (each) => Number(each.value));
       for (const each of choice.querySelectorAll("input")) each.disabled = !each.checked && shown.length >= facts.max_side_by_side;
       buildPanels();
       changed();
     });
-    choice.append(element("label", {}, check, ` ${name}`));
+    choice.append(element("label", check, ` ${name}`));
   });
 }
 
@@ -175,22 +153,20 @@ function applyLabels() {
 }
 
 await loadFacts();
-if (!isTyped) box.value = remembered() ?? Object.values(facts.examples)[0];
+if (!isTyped) box.value = stored(STORED, "sessionStorage") ?? Object.values(facts.examples)[0];
 fillSelect(options.sample, [["", "choose…"], ...Object.keys(facts.examples).map((name) => [name, name])]);
 buildChoice();
 buildPanels();
 const textChanged = vocabularySection(names, facts.classes, { text: () => ({ text: typed().text, specials: options.specials.checked }), open: openToken });
-box.addEventListener("input", changed);
-form.addEventListener("submit", (event) => event.preventDefault());
-options.sample.addEventListener("change", () => {
+on(box, "input", changed);
+on(options.sample, "change", () => {
   if (!options.sample.value) return;
   box.value = facts.examples[options.sample.value];
   options.sample.value = "";
   panels.forEach((panel) => { panel.first = 0; });
   changed();
 });
-options.specials.addEventListener("change", changed);
-options.whitespace.addEventListener("change", () => panels.forEach((panel) => panel.list.setWhitespace(options.whitespace.checked)));
-for (const name of ["ids", "bytes"]) options[name].addEventListener("change", applyLabels);
-applyLabels();
+on(options.specials, "change", changed);
+on(options.whitespace, "change", () => panels.forEach((panel) => panel.list.setWhitespace(options.whitespace.checked)));
+for (const name of ["ids", "bytes"]) on(options[name], "change", applyLabels);
 changed();

@@ -1,5 +1,5 @@
 // Tokens as the pages draw them: bytes as readable text, and a list of tokens that changes only where the text changed.
-import { element } from "./page.js";
+import { element, on } from "./page.js";
 
 const STRICT = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const LENIENT = new TextDecoder("utf-8", { ignoreBOM: true });
@@ -9,9 +9,13 @@ const JOINERS = new Set(["\u200c", "\u200d"]); // needed inside emoji and in som
 const SIGNS = { " ": "␣", "\n": "↵", "\t": "⇥" };
 const BLANKS = { " ": " ", "\n": " ", "\t": "\t" };
 
+function digitsOf(byte) {
+  return byte.toString(16).padStart(2, "0");
+}
+
 /** Return bytes as "e4 bd a0", at most `limit` of them. */
 export function hexOf(bytes, limit = Infinity) {
-  const shown = Array.from(bytes.subarray(0, limit), (byte) => byte.toString(16).padStart(2, "0")).join(" ");
+  const shown = Array.from(bytes.subarray(0, limit), digitsOf).join(" ");
   return bytes.length > limit ? `${shown} …` : shown;
 }
 
@@ -50,7 +54,7 @@ function partsOf(bytes) {
 export function plainText(bytes, limit = 64) {
   let shown = "";
   for (const { text, bytes: raw } of partsOf(bytes.subarray(0, limit))) {
-    if (raw) shown += raw.map((byte) => `\\x${byte.toString(16).padStart(2, "0")}`).join("");
+    if (raw) shown += raw.map((byte) => `\\x${digitsOf(byte)}`).join("");
     else for (const character of text) shown += SIGNS[character] ?? (INVISIBLE.test(character) ? codePoint(character) : character);
   }
   return bytes.length > limit ? `${shown}…` : shown;
@@ -70,29 +74,33 @@ export function drawToken(node, bytes, { whitespace = true, limit = 400 } = {}) 
   };
   for (const { text, bytes: raw } of partsOf(bytes.length > limit ? bytes.subarray(0, limit) : bytes)) {
     if (raw) {
-      flush(element("i", { class: "b" }, hexOf(Uint8Array.from(raw))));
+      flush(element("i.b", hexOf(Uint8Array.from(raw))));
       continue;
     }
     const characters = Array.from(text);
     characters.forEach((character, i) => {
       if (character in SIGNS) {
-        if (whitespace) flush(element("i", { class: "w" }, SIGNS[character]));
+        if (whitespace) flush(element("i.w", SIGNS[character]));
         else run += BLANKS[character];
       } else if (INVISIBLE.test(character) && !(JOINERS.has(character) && i > 0 && i < characters.length - 1)) {
-        flush(element("i", { class: "e" }, codePoint(character)));
+        flush(element("i.e", codePoint(character)));
       } else run += i === 0 && MARK.test(character) ? `◌${character}` : character;
     });
   }
   flush(bytes.length > limit ? "…" : "");
 }
 
+/** Return a box with a token. */
+export function chip(bytes, isSpecial, tag = "span", attributes = {}) {
+  const made = element(isSpecial ? `${tag}.chip.special` : `${tag}.chip`, { dir: "ltr", ...attributes });
+  drawToken(made, bytes, { limit: 64 });
+  return made;
+}
+
 /** Return a button with a token of a list of the server, which calls `open(id)`. */
 export function tokenButton(row, open) {
   const bytes = fromHex(row.hex);
-  const button = element("button", { class: row.special ? "chip special" : "chip", dir: "ltr",
-    "aria-label": `Token ${plainText(bytes)}, id ${row.id}`, onclick: () => open(row.id) });
-  drawToken(button, bytes, { limit: 64 });
-  return button;
+  return chip(bytes, row.special, "button", { "aria-label": `Token ${plainText(bytes)}, id ${row.id}`, onclick: () => open(row.id) });
 }
 
 const PIECE = 1, JOINED = 2, SPECIAL = 4, BREAK = 8; // flags in the key of a token, below its id
@@ -105,8 +113,8 @@ export function withSigns(text) {
 
 /** Put a text of the server into a node. Where it is empty, several tokens share a character: show the bytes. */
 export function drawText(node, text, hex) {
-  if (!text) node.append(element("i", { class: "b" }, hex || "·"));
-  text.split("\n").forEach((line, i) => node.append(...(i ? [element("i", { class: "w" }, "↵"), "\n"] : []), visible(line)));
+  if (!text) node.append(element("i.b", hex || "·"));
+  text.split("\n").forEach((line, i) => node.append(...(i ? [element("i.w", "↵"), "\n"] : []), visible(line)));
 }
 
 /** Return text with pictures of its control characters. */
@@ -123,17 +131,17 @@ export class TokenBox {
     Object.assign(this, { node, shown, opened, now: null, isPinned: false });
     this.items = node.getElementsByClassName("t");
     for (const [name, value] of Object.entries({ role: "listbox", tabindex: "0", "aria-orientation": "horizontal" })) node.setAttribute(name, value);
-    node.addEventListener("pointermove", (event) => {
+    on(node, "pointermove", (event) => {
       const place = `${event.clientX} ${event.clientY}`;
       // A list that scrolls below a resting pointer must not take the place of the keys.
       if (!this.isPinned && place !== this.place) this.choose(event.target.closest(".t"));
       this.place = place;
     });
-    node.addEventListener("click", (event) => {
+    on(node, "click", (event) => {
       if (this.choose(event.target.closest(".t"))) this.opened(this.index);
     });
-    node.addEventListener("focus", () => { if (!this.now && node.matches(":focus-visible")) this.choose(this.items[0], true); });
-    node.addEventListener("keydown", (event) => this.#key(event));
+    on(node, "focus", () => { if (!this.now && node.matches(":focus-visible")) this.choose(this.items[0], true); });
+    on(node, "keydown", (event) => this.#key(event));
   }
 
   /** Return the index of the current token, or -1. */
@@ -196,7 +204,7 @@ export class TokenBox {
  * what `describe` returns. */
 export class TokenList extends TokenBox {
   constructor(name, { shown, opened }) {
-    super(element("div", { class: "tokens boxes hues", "aria-label": name, dir: "ltr" }), {
+    super(element("div.tokens.boxes.hues", { "aria-label": name, dir: "ltr" }), {
       shown: (index) => { this._label(index); shown(this.describe(index)); }, opened: (index) => opened(this.describe(index)),
     });
     this.tokens = []; // {key, node, begin, end}: the position is in the bytes of the text
@@ -257,7 +265,7 @@ export class TokenList extends TokenBox {
       old[i].node.remove();
     }
     const made = [];
-    const fragment = document.createDocumentFragment();
+    const fragment = new DocumentFragment();
     for (let i = head; i < keys.length - tail; i++) {
       const token = { key: keys[i], node: this._draw(keys[i], this.bytes.subarray(i ? ends[i - 1] : begin, ends[i])) };
       made.push(token);

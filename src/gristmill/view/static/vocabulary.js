@@ -1,5 +1,6 @@
 // The vocabulary: search and classes of tokens, page by page.
-import { announce, byId, debounced, element, fillSelect, grouped, request, showError } from "./page.js";
+import { announce, byId, debounced, element, fillSelect, grouped, on, request, showError } from "./page.js";
+import { table } from "./tables.js";
 import { fromHex, hexOf, tokenButton } from "./tokens.js";
 
 /** Return what is wrong with a query, if it is not yet a number or whole bytes. */
@@ -13,7 +14,7 @@ function problemOf(by, query) {
  * function to call when the text has changed. */
 export function vocabularySection(names, classes, { text, open }) {
   const form = byId("search");
-  const table = byId("vocabulary-rows");
+  const rows = byId("vocabulary-rows");
   const { tokenizer, of_class, query, by, ignore_case, usage } = form.elements;
   const previous = byId("previous"), next = byId("next");
   const where = byId("where");
@@ -23,20 +24,22 @@ export function vocabularySection(names, classes, { text, open }) {
   fillSelect(of_class, classes);
   of_class.value = "longest";
   const soon = debounced(() => show(0), 60);
-  form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("input", (event) => {
+  on(form, "input", (event) => {
     settings();
     if (event.target === query) soon();
     else show(0);
   });
-  previous.addEventListener("click", () => show(page - 1));
-  next.addEventListener("click", () => show(page + 1));
+  on(previous, "click", () => show(page - 1));
+  on(next, "click", () => show(page + 1));
   settings();
   show(0);
 
+  function isCounting() {
+    return ["used", "unused"].includes(of_class.value);
+  }
+
   function settings() {
-    const counting = ["used", "unused"].includes(of_class.value);
-    usage.closest("label").hidden = !counting;
+    usage.closest("label").hidden = !isCounting();
     ignore_case.disabled = !["contains", "begins"].includes(by.value);
     byId("class-words").textContent = classes.find(([value]) => value === of_class.value)[2];
     query.placeholder = { contains: "text, such as ␣the", begins: "text", bytes: "e4 bd a0", id: "259" }[by.value].replace("␣", " ");
@@ -45,7 +48,7 @@ export function vocabularySection(names, classes, { text, open }) {
 
   async function show(asked) {
     const turn = ++latest;
-    const counting = ["used", "unused"].includes(of_class.value);
+    const counting = isCounting();
     const typed = counting && usage.value === "text" ? text() : {};
     const number = Number(tokenizer.value);
     const problem = query.value && problemOf(by.value, query.value);
@@ -66,23 +69,18 @@ export function vocabularySection(names, classes, { text, open }) {
   }
 
   function showProblem(message) {
-    table.tBodies[0].replaceChildren();
-    table.hidden = true;
+    rows.replaceChildren();
     where.textContent = message;
     previous.disabled = next.disabled = true;
   }
 
   function draw(found, number, counting) {
     showError(null);
-    table.hidden = !found.rows.length;
-    table.tHead.rows[0].lastElementChild.hidden = !counting;
-    table.tBodies[0].replaceChildren(...found.rows.map((row) => element("tr", {},
-      element("td", { class: "number" }, `${row.id}`),
-      element("td", { class: "token" }, tokenButton(row, (id) => open(number, id))),
-      element("td", { class: "hex" }, element("code", {}, hexOf(fromHex(row.hex), 12))),
-      element("td", { class: "number" }, grouped(row.length)),
-      element("td", { class: "number" }, row.special ? "special" : row.rank === null ? "–" : grouped(row.rank)),
-      counting ? element("td", { class: "number" }, grouped(row.count)) : null)));
+    const cells = found.rows.map((row) => [
+      `${row.id}`, tokenButton(row, (id) => open(number, id)), element("code", hexOf(fromHex(row.hex), 12)), row.length,
+      row.special ? "special" : row.rank ?? "–", ...(counting ? [row.count] : []),
+    ]);
+    rows.replaceChildren(cells.length ? table("Vocabulary", ["#Id", "Token", "Bytes", "#Length", "#Rank", ...(counting ? ["#Uses"] : [])], cells) : "");
     where.textContent = found.total
       ? `${grouped(found.first + 1)}–${grouped(found.first + found.rows.length)} of ${grouped(found.total)} tokens`
       : "No token matches.";
@@ -92,6 +90,6 @@ export function vocabularySection(names, classes, { text, open }) {
   }
 
   return () => {
-    if (["used", "unused"].includes(of_class.value) && usage.value === "text") soon();
+    if (isCounting() && usage.value === "text") soon();
   };
 }
