@@ -119,7 +119,8 @@ class Block {
           shared_(shared_bytes + 128, char(0xAB)),
           fibers_(num_threads),
           warps_(num_threads / 32) {
-        if (num_threads % 32 || num_threads > kMostThreads) fail("a block needs a multiple of 32 threads, at most 1024");
+        if (num_threads % 32 || num_threads > kMostThreads)
+            fail("a block needs a multiple of 32 threads, at most 1024");
     }
 
     void run() {
@@ -303,16 +304,16 @@ T atomicCAS(T* at, V expected, W value) {
 template <class T, class V>
 T atomicMax(T* at, V value) {
     T seen = __atomic_load_n(at, __ATOMIC_RELAXED);
-    while (seen < static_cast<T>(value) && !__atomic_compare_exchange_n(at, &seen, static_cast<T>(value), false,
-                                                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    while (seen < static_cast<T>(value) &&
+           !__atomic_compare_exchange_n(at, &seen, static_cast<T>(value), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
     return seen;
 }
 template <class T, class V>
 T atomicMin(T* at, V value) {
     T seen = __atomic_load_n(at, __ATOMIC_RELAXED);
-    while (seen > static_cast<T>(value) && !__atomic_compare_exchange_n(at, &seen, static_cast<T>(value), false,
-                                                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    while (seen > static_cast<T>(value) &&
+           !__atomic_compare_exchange_n(at, &seen, static_cast<T>(value), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
     return seen;
 }

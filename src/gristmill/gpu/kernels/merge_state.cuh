@@ -58,14 +58,15 @@ constexpr u32 kMostHot = 4096;         // pairs that a block keeps in shared mem
 constexpr u32 kHotLog = 1 << 16;       // pairs that became hot since the last refill
 constexpr u32 kMostCandidates = 1024;  // pairs that are put in order in a round
 constexpr u32 kMostInBatch = 256;
-constexpr u32 kFewHot = 192;           // with fewer, a refill is due
-constexpr u32 kRefill = 1536;          // pairs that a refill makes hot
-constexpr u32 kBins = 1 << 14;         // of the counts of all pairs, in a refill
+constexpr u32 kFewHot = 192;    // with fewer, a refill is due
+constexpr u32 kRefill = 1536;   // pairs that a refill makes hot
+constexpr u32 kBins = 1 << 14;  // of the counts of all pairs, in a refill
 constexpr u32 kCandidateBins = 1024;
 constexpr u32 kBatchSlots = 2048;
 constexpr u32 kBloomWords = 512;
 
-// Read by all blocks, written between barriers. Every field has eight bytes, so that the host can fill it in as an array.
+// Read by all blocks, written between barriers. Every field has eight bytes, so that the host can fill it in as an
+// array.
 struct MergeState {
     WordArrays words[2];
     Region* regions;
@@ -75,7 +76,7 @@ struct MergeState {
     u64 table_mask;
     u64 hash_multiplier;
     u32* hot_log;
-    u64* bins;    // kBins
+    u64* bins;             // kBins
     u64* greatest_births;  // [2][kMostInBatch]: by merge of the batch, the greatest count of a pair that it makes
     u64* firsts;           // [2][kMostCandidates]: by candidate, its first occurrence
 
@@ -87,8 +88,8 @@ struct MergeState {
     u8* bytes;
     u32* ranks;  // by byte: its place in the order of ids
 
-    u64 num_wanted;       // merges, given ones included
-    u64 num_given;        // the first merges, which are in `merges` before the run starts
+    u64 num_wanted;  // merges, given ones included
+    u64 num_given;   // the first merges, which are in `merges` before the run starts
     u64 max_token_bytes;
     u64 bytes_capacity;
 

@@ -1,5 +1,5 @@
-// Chooses the merges of a round. Every block does this by itself, from the same counts, with the same result: that saves
-// a barrier of the whole grid.
+// Chooses the merges of a round. Every block does this by itself, from the same counts, with the same result: that
+// saves a barrier of the whole grid.
 #pragma once
 
 #include "pair_table.cuh"

@@ -5,8 +5,8 @@
 
 namespace gristmill::gpu {
 
-// Writes the words of `source` that have a pair into `to`, one thread per word, and describes them in `region`, which is
-// in shared memory. All threads of the block call this.
+// Writes the words of `source` that have a pair into `to`, one thread per word, and describes them in `region`, which
+// is in shared memory. All threads of the block call this.
 template <class Symbol, class Source>
 __device__ void write_words(const WordArrays& to, Region& region, u32 num_words, const Source& source, u32* scratch) {
     constexpr u32 kGroup = Cells<Symbol>::kGroup;
@@ -106,8 +106,8 @@ class PairSet {
     BlockState& s_;
 };
 
-// Calls on_hit(word, cell, index) for every adjacent pair of symbols that is in `set`. The cell counts from the start of
-// the region.
+// Calls on_hit(word, cell, index) for every adjacent pair of symbols that is in `set`. The cell counts from the start
+// of the region.
 template <class Symbol, class OnHit>
 __device__ void scan_cells(const WordArrays& words, const Region& region, const PairSet<Symbol>& set, OnHit on_hit) {
     constexpr u32 kGroup = Cells<Symbol>::kGroup;
@@ -126,7 +126,7 @@ __device__ void scan_cells(const WordArrays& words, const Region& region, const 
         Symbol next = static_cast<Symbol>(__shfl_down_sync(kAllLanes, static_cast<u32>(symbols[0]), 1));
         if (lane_of_thread() == 31) next = g < num_groups ? cells[(g + 1) * kGroup] : Cells<Symbol>::kEnd;
         u32 hits = 0;
-GRISTMILL_UNROLL
+        GRISTMILL_UNROLL
         for (u32 i = 0; i < kGroup; ++i) {
             const Symbol right = i + 1 < kGroup ? symbols[i + 1 < kGroup ? i + 1 : 0] : next;
             hits |= static_cast<u32>(set.may_contain(symbols[i], right)) << i;
