@@ -10,25 +10,15 @@
 #include "gristmill/merge.hpp"
 #include "kernels/merge.cu"
 #include "merge/tokens.hpp"
+#include "word_tables.hpp"
 
 namespace {
 
 namespace gm = gristmill;
 namespace gpu = gristmill::gpu;
 
+using gm::table_of;
 using Words = std::vector<std::pair<std::string, u64>>;
-
-gm::WordTable table_of(const Words& words) {
-    gm::WordTable table;
-    table.offsets.push_back(0);
-    for (const auto& [word, count] : words) {
-        table.firsts.push_back(table.bytes.size());
-        table.bytes.insert(table.bytes.end(), word.begin(), word.end());
-        table.offsets.push_back(table.bytes.size());
-        table.counts.push_back(count);
-    }
-    return table;
-}
 
 struct Settings {
     u32 num_merges = 40;

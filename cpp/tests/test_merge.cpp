@@ -15,6 +15,7 @@
 #include "check.hpp"
 #include "gristmill/merge.hpp"
 #include "merge/loops.hpp"
+#include "word_tables.hpp"
 
 using namespace gristmill;
 
@@ -23,18 +24,6 @@ namespace {
 constexpr TieBreak kTieBreaks[] = {TieBreak::greatest_bytes, TieBreak::smallest_ids, TieBreak::huggingface,
                                    TieBreak::first_seen};
 constexpr MergeLoop kLoops[] = {MergeLoop::sequential, MergeLoop::rounds, MergeLoop::automatic};
-
-WordTable table_of(const std::vector<std::pair<std::string, std::uint64_t>>& words) {
-    WordTable table;
-    table.offsets.push_back(0);
-    for (const auto& [word, count] : words) {
-        table.firsts.push_back(table.bytes.size());
-        table.bytes.insert(table.bytes.end(), word.begin(), word.end());
-        table.offsets.push_back(table.bytes.size());
-        table.counts.push_back(count);
-    }
-    return table;
-}
 
 // The definition: count every adjacent pair, take the best, replace it everywhere from left to right, repeat.
 class NaiveTrainer {

@@ -1,0 +1,25 @@
+// Word tables of tests, from words written out.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gristmill/count.hpp"
+
+namespace gristmill {
+
+inline WordTable table_of(const std::vector<std::pair<std::string, std::uint64_t>>& words) {
+    WordTable table;
+    table.offsets.push_back(0);
+    for (const auto& [word, count] : words) {
+        table.firsts.push_back(table.bytes.size());
+        table.bytes.insert(table.bytes.end(), word.begin(), word.end());
+        table.offsets.push_back(table.bytes.size());
+        table.counts.push_back(count);
+    }
+    return table;
+}
+
+}  // namespace gristmill
