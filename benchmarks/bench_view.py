@@ -1,7 +1,7 @@
 """Measure the pages of `gristmill view` in Chromium: typing, opening a long run, and the cost of an open page.
 
     python benchmarks/bench_view.py                          all bars
-    python benchmarks/bench_view.py --bars training --pairs 20 --seconds 30
+    python benchmarks/bench_view.py --bars training --pairs 100
     python benchmarks/bench_view.py --tokenizer a.json b.json
     python benchmarks/bench_view.py --quick                  a smoke test that writes nothing
 
@@ -117,11 +117,11 @@ NOTES = {
         "drawn. A fresh server parses metrics.jsonl within this time."
     ),
     "training": (
-        "Training: a small model trains on the CPU, with one thread and with all. Phases with a page open and phases "
-        "without one alternate, and the first of a pair alternates too. Each value compares the time per step in a "
-        "phase with that of its neighbor; a pair in which other processes used a tenth of a CPU is measured again. "
-        "Server and browser run on the same machine: with one thread they have the other core, and with all threads "
-        "they take their time from the training."
+        "Training: a small model trains on the CPU, with one thread and with all. Phases with the page open and phases "
+        "in which server and browser are stopped (SIGSTOP) alternate, and the first of a pair alternates too. Each "
+        "value compares the time per step in a phase with that of its neighbor; a pair in which other processes used a "
+        "tenth of a CPU is measured again. Server and browser run on the same machine: with one thread they have the "
+        "other core, and with all threads they take their time from the training."
     ),
 }
 
@@ -134,8 +134,8 @@ def _options() -> argparse.Namespace:
     add("--bars", nargs="+", choices=BARS, default=list(BARS), help="bars to measure (default: all)")
     add("--repetitions", type=int, default=9, help="repetitions of typing and of opening a run (default: 9)")
     add("--records", type=int, default=100_000, help="records of the long run (default: 100000)")
-    add("--pairs", type=int, default=10, help="pairs of phases with and without a page (default: 10)")
-    add("--seconds", type=float, default=20.0, help="length of a phase (default: 20)")
+    add("--pairs", type=int, default=50, help="pairs of phases with and without a page (default: 50)")
+    add("--seconds", type=float, default=4.0, help="length of a phase (default: 4)")
     add("--quick", action="store_true", help="a smoke test: small numbers, writes nothing")
     add("--output", type=Path, default=RESULTS, help="folder for the table (default: the committed one)")
     options = parser.parse_args()

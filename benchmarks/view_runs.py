@@ -10,6 +10,7 @@ import math
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -27,7 +28,7 @@ Phase = dict[str, Any]
 Row = dict[str, Any]  # bar, unit, values, and a bound or None
 MOST_ATTEMPTS = 4
 QUIET_SHARE = 0.1  # of a CPU, that other processes may use in a phase
-SETTLE_SECONDS = 2.0  # after a switch, not counted: the page loads
+SETTLE_SECONDS = 0.3  # after a switch, not counted
 # The clock starts with the navigation and stops in the task after the frame in which the first curve was drawn.
 OBSERVE = """
   const look = () => {
@@ -80,8 +81,12 @@ def measure_training(browser: Any, options: argparse.Namespace, folder: Path) ->
     for num_threads in sorted({1, num_cores()}):
         run = folder / f"run{num_threads}"
         with _training(folder / "shards", run, num_threads) as training, view(run) as (address, server):
-            processes = {"training": training, "server": server}
-            pairs = [_pair(browser, address, run, options, processes, i) for i in range(options.pairs)]
+            context = browser.new_context(viewport={"width": 1280, "height": 900})
+            page = context.new_page()
+            page.goto(f"{address}runs")
+            page.locator("[data-redraws]").first.wait_for()
+            pairs = [_pair(run, options.seconds, training, server, i) for i in range(options.pairs)]
+            context.close()
         yield from _training_rows(pairs, f"training with {num_threads} thread{'s' * (num_threads > 1)}")
 
 
@@ -92,10 +97,8 @@ def _training_rows(pairs: list[list[Phase]], about: str) -> Iterator[Row]:
     steps = [1e3 * without["step"] for without, _ in pairs]
     yield {"bar": f"{about}: a step without a page", "unit": "ms", "values": steps, "bound": None}
     for name in ("server", "browser"):
-        # A browser without a page of ours needs some time, too.
-        shares = [100 * (with_page[name] - without[name]) / num_cores() for without, with_page in pairs]
-        bar = f"{about}: CPU time that the page adds to the {name}, of all cores"
-        yield {"bar": bar, "unit": "%", "values": shares, "bound": None}
+        shares = [100 * with_page[name] / num_cores() for _, with_page in pairs]
+        yield {"bar": f"{about}: CPU time of the {name}, of all cores", "unit": "%", "values": shares, "bound": None}
 
 
 @contextlib.contextmanager
@@ -114,34 +117,35 @@ def _training(shards: Path, run: Path, num_threads: int) -> Iterator[int]:
             training.kill()
 
 
-def _pair(
-    browser: Any, address: str, run: Path, options: argparse.Namespace, processes: dict[str, int], number: int
-) -> list[Phase]:
-    """Return a phase without a page and one with it. A pair that other processes disturbed is measured again."""
+def _pair(run: Path, seconds: float, training: int, server: int, number: int) -> list[Phase]:
+    """Return a phase without the page and one with it. A pair that other processes disturbed is measured again."""
     order = (False, True) if number % 2 else (True, False)
     for _ in range(MOST_ATTEMPTS):
-        pair = [_phase(browser, address, run, options, processes, is_open) for is_open in order]
+        pair = [_phase(run, seconds, training, server, is_open) for is_open in order]
         if max(phase["foreign"] for phase in pair) < QUIET_SHARE:
             break
     return sorted(pair, key=lambda phase: bool(phase["is_open"]))
 
 
-def _phase(
-    browser: Any, address: str, run: Path, options: argparse.Namespace, processes: dict[str, int], is_open: bool
-) -> Phase:
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
+def _phase(run: Path, seconds: float, training: int, server: int, is_open: bool) -> Phase:
+    """Measure the steps of a phase. Without the page, server and browser are stopped."""
+    chromium = _chromium_processes()
+    for process in [server, *chromium]:
+        os.kill(process, signal.SIGCONT if is_open else signal.SIGSTOP)
     try:
-        page = context.new_page()
-        if is_open:
-            page.goto(f"{address}runs")
-            page.locator("[data-redraws]").first.wait_for()
         time.sleep(SETTLE_SECONDS)
-        first, before, began, all_cpu = _next(run), _cpu_times(processes), time.monotonic(), ForeignCpu()
-        time.sleep(options.seconds)
-        last, after, elapsed = _next(run), _cpu_times(processes), time.monotonic() - began
+        first, before, began, all_cpu = (
+            _next(run),
+            _cpu_times(training, server, chromium),
+            time.monotonic(),
+            ForeignCpu(),
+        )
+        time.sleep(seconds)
+        last, after, elapsed = _next(run), _cpu_times(training, server, chromium), time.monotonic() - began
         foreign = all_cpu.since_start(own=sum(after.values()) - sum(before.values())) or 0.0
     finally:
-        context.close()
+        for process in [server, *chromium]:
+            os.kill(process, signal.SIGCONT)
     num_steps = last["step"] - first["step"]
     spent = {name: after[name] - before[name] for name in after}
     return {
@@ -162,9 +166,13 @@ def _next(run: Path) -> dict[str, Any]:
     return record
 
 
-def _cpu_times(processes: dict[str, int]) -> dict[str, float]:
-    own = {name: _cpu(number) for name, number in processes.items()}
-    return {**own, "browser": _browser_cpu(), "this program": time.process_time()}
+def _cpu_times(training: int, server: int, chromium: list[int]) -> dict[str, float]:
+    return {
+        "training": _cpu(training),
+        "server": _cpu(server),
+        "browser": sum(map(_cpu, chromium)),
+        "this program": time.process_time(),
+    }
 
 
 def _last(run: Path) -> dict[str, Any] | None:
@@ -187,8 +195,8 @@ def _cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _browser_cpu() -> float:
-    """Return the CPU time of the descendants of this process that belong to Chromium."""
+def _chromium_processes() -> list[int]:
+    """Return the descendants of this process that belong to Chromium."""
     parents: dict[int, int] = {}
     names: dict[int, str] = {}
     for entry in Path("/proc").iterdir():
@@ -197,14 +205,14 @@ def _browser_cpu() -> float:
                 text = (entry / "stat").read_text()
                 names[int(entry.name)] = text.partition("(")[2].rpartition(")")[0]
                 parents[int(entry.name)] = int(text.rpartition(")")[2].split()[1])
-    total = 0.0
-    for pid, name in names.items():
-        above = pid
+    found = []
+    for process, name in names.items():
+        above = process
         while above in parents and above != os.getpid():
             above = parents[above]
         if above == os.getpid() and "chrom" in name:
-            total += _cpu(pid)
-    return total
+            found.append(process)
+    return found
 
 
 def write_long_run(folder: Path, num_records: int) -> None:
