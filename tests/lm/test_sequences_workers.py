@@ -101,8 +101,16 @@ def test_workers_live_on_from_call_to_call_and_close_ends_them():
     data.close()
 
 
+@pytest.fixture
+def default_sigchld():
+    """The default handler of SIGCHLD: a DataLoader of another test may have left torch's handler, which raises."""
+    handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGCHLD, handler)
+
+
 @linux
-def test_a_worker_that_dies_is_an_error_that_names_the_remedies_and_nothing_else_is_disturbed():
+def test_a_worker_that_dies_is_an_error_that_names_the_remedies_and_nothing_else_is_disturbed(default_sigchld):
     handler = signal.getsignal(signal.SIGCHLD)
     before = set(children())
     data = dataset(num_workers=1)
