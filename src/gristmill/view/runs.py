@@ -163,7 +163,7 @@ class FollowedRun:
         return "append", {**content, **self._appended(position, now)}
 
     def _no_records(self, error: Exception) -> dict[str, Any]:
-        empty = {"tables": {}, "samples": [], "events": [], "posterior": None}
+        empty: dict[str, Any] = {"tables": {}, "samples": [], "events": [], "posterior": None}
         return {"run": self.number, "status": unreadable(error, self.status), **empty}
 
     def _can_append(self, position: Position, now: Position) -> bool:
