@@ -89,6 +89,25 @@ def test_any_text_fits_both_widths_and_has_no_serious_accessibility_finding(serv
     check_accessibility(page)
 
 
+@pytest.mark.parametrize("early", ["", "lo"], ids=["focus", "keys"])
+def test_keys_before_and_while_the_page_loads_do_not_mix_with_the_example(served, open_page, tok, early):
+    page = open_page(served)
+    page.locator(".t").first.wait_for()
+    held = []
+    page.route("**/api/tokenizers", lambda route: held.append(route))
+    page.reload()
+    box = page.get_by_label("Text", exact=True)
+    box.focus()
+    page.keyboard.type(early)
+    while not held:
+        page.wait_for_timeout(25)
+    held[0].continue_()
+    page.locator(".t").first.wait_for()
+    page.keyboard.type("low"[len(early) :])
+    expect_ids(panel(page, "a.json"), tok.encode("low"))
+    playwright.expect(box).to_have_value("low")
+
+
 def test_keys_move_between_tokens_and_open_the_merge_tree(served, open_page, tok):
     page = open_page(served)
     text = "low mill € slow"

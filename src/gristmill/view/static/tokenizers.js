@@ -153,7 +153,10 @@ function applyLabels() {
 }
 
 await loadFacts();
-if (!isTyped) box.value = stored(STORED, "sessionStorage") ?? Object.values(facts.examples)[0];
+if (!isTyped) {
+  box.value = stored(STORED, "sessionStorage") ?? Object.values(facts.examples)[0];
+  if (document.activeElement === box) box.select(); // the next key replaces it
+}
 fillSelect(options.sample, [["", "choose…"], ...Object.keys(facts.examples).map((name) => [name, name])]);
 buildChoice();
 buildPanels();
