@@ -321,6 +321,10 @@ template <class T>
 T __ldcg(const T* at) {
     return __atomic_load_n(at, __ATOMIC_RELAXED);
 }
+template <class T>
+T __ldg(const T* at) {
+    return *at;
+}
 inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 inline void __nanosleep(unsigned) { std::this_thread::yield(); }
 

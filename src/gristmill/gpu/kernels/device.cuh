@@ -19,6 +19,7 @@ constexpr u32 kAllLanes = 0xffffffffu;
 #ifdef GRISTMILL_CUDA_EMULATOR
 inline u8* dynamic_shared() { return static_cast<u8*>(cuda_emulator::block().shared()); }
 inline u32 load_acquire(const u32* at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
+inline u64 load_acquire(const u64* at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
 #else
 __device__ __forceinline__ u8* dynamic_shared() {
     extern __shared__ uint4 shared_memory[];
@@ -27,6 +28,11 @@ __device__ __forceinline__ u8* dynamic_shared() {
 __device__ __forceinline__ u32 load_acquire(const u32* at) {
     u32 value;
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+    return value;
+}
+__device__ __forceinline__ u64 load_acquire(const u64* at) {
+    u64 value;
+    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
     return value;
 }
 #endif
