@@ -145,6 +145,10 @@ class Run {
         use_table();
         state.num_entries = 0;
         state.is_table_full = 0;
+        state.is_log_valid = 0;
+        // The round is made again with other candidates.
+        std::fill(firsts_.begin(), firsts_.end(), ~u64{0});
+        std::fill(births_.begin(), births_.end(), 0);
         cuda_emulator::launch(2, 64, 0, [&] { gpu::move_pairs(state, larger.data(), larger.size()); });
     }
 

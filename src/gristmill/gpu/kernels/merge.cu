@@ -5,9 +5,17 @@
 #include "rounds.cuh"
 #include "start.cuh"
 
-#ifndef GRISTMILL_CUDA_EMULATOR
-// A module has one type of symbols and one tie-break: -DGRISTMILL_SYMBOL=u16 -DGRISTMILL_TIE_BREAK=smallest_ids.
+// A module has one type of symbols and one tie-break: -DGRISTMILL_SYMBOL=u16 -DGRISTMILL_TIE_BREAK=smallest_ids. The C++
+// tests define neither, and call the functions below themselves.
+#ifdef GRISTMILL_SYMBOL
 using namespace gristmill::gpu;
+
+// What the host must know to prepare a launch.
+extern "C" __global__ void describe(u64* sizes) {
+    if (blockIdx.x != 0 || threadIdx.x != 0) return;
+    sizes[0] = sizeof(MergeState);
+    sizes[1] = sizeof(BlockState);
+}
 
 extern "C" __global__ void __launch_bounds__(1024, 1)
     lay_out(MergeState* g, const u8* bytes, const u64* offsets, const u64* counts, u64 num_words, u64* byte_pairs) {
@@ -21,6 +29,9 @@ extern "C" __global__ void grow(MergeState* g, const Entry* entries, u64 size) {
 
 extern "C" __global__ void __launch_bounds__(1024, 1) merge_rounds(MergeState* g, u32 most_rounds) {
     BlockState& s = *reinterpret_cast<BlockState*>(dynamic_shared());
-    Rounds<GRISTMILL_SYMBOL, TieBreak::GRISTMILL_TIE_BREAK>(*g, s, reinterpret_cast<u32*>(&s + 1)).run(most_rounds);
+    // The words before the block's first one have at most first_word / 32 words of bits, and one more per block.
+    u32* hit_bits = g->hit_bits ? g->hit_bits + g->regions[blockIdx.x].first_word / 32 + blockIdx.x
+                                : reinterpret_cast<u32*>(&s + 1);
+    Rounds<GRISTMILL_SYMBOL, TieBreak::GRISTMILL_TIE_BREAK>(*g, s, hit_bits).run(most_rounds);
 }
 #endif

@@ -70,7 +70,8 @@ constexpr u32 kBloomWords = 512;
 struct MergeState {
     WordArrays words[2];
     Region* regions;
-    u32* hits;  // the hit words of a block, from its first_word on
+    u32* hits;      // the hit words of a block, from its first_word on
+    u32* hit_bits;  // a bit per word, where shared memory has no room for them, otherwise null
 
     Entry* table;
     u64 table_mask;
@@ -99,7 +100,8 @@ struct MergeState {
     u64 num_hot;
     u64 num_entries;
     u64 is_table_full;
-    u64 threshold;  // pairs with at least this count are hot
+    u64 threshold;     // pairs with at least this count are hot
+    u64 is_log_valid;  // hot_log has all hot pairs: false until the first refill, and after the table has grown
     u64 num_cells;  // of all blocks
     u64 num_live;
     u64 round;

@@ -46,8 +46,10 @@ class Rounds {
         num_live_ = __ldcg(&g_.num_live);
         num_merges_ = g_.num_merges;
         threshold_ = g_.threshold;
-        hot_.forget();
         num_rounds_ = g_.round;
+        has_hot_pairs_ = g_.is_log_valid && hot_.read_again(num_logged_, threshold_);
+        // A block that starts its first round changes what slower blocks still read here.
+        barrier_.wait();
         Outcome outcome = Outcome::running;
         for (u32 i = 0; i < most_rounds && outcome == Outcome::running; ++i) outcome = make_round();
         __syncthreads();
@@ -57,6 +59,7 @@ class Rounds {
             g_.threshold = threshold_;
             g_.num_merges = num_merges_;
             g_.round = num_rounds_;
+            g_.is_log_valid = has_hot_pairs_;
         }
     }
 
@@ -68,10 +71,7 @@ class Rounds {
         find_words();
         visit_words<false>();
         barrier_.wait();
-        if (__ldcg(&g_.is_table_full)) {
-            undo_new_pairs();
-            return Outcome::table_full;
-        }
+        if (is_table_full()) return Outcome::table_full;
         const u32 num_kept = count_kept();
         if (num_kept < s_.num_in_batch) {
             undo_new_pairs();
@@ -82,6 +82,7 @@ class Rounds {
             fill_set();
             visit_words<false>();
             barrier_.wait();
+            if (is_table_full()) return Outcome::table_full;
         }
         read_totals();
         commit_batch();
@@ -98,6 +99,13 @@ class Rounds {
         num_logged_ = __ldcg(&g_.num_hot);
         num_entries_ = __ldcg(&g_.num_entries);
         num_cells_ = __ldcg(&g_.num_cells);
+    }
+
+    // Whether a new pair found no room. Then the counts of the round are incomplete, and its new pairs are removed.
+    __device__ bool is_table_full() {
+        if (!__ldcg(&g_.is_table_full)) return false;
+        undo_new_pairs();
+        return true;
     }
 
     // 1. choose
@@ -532,7 +540,7 @@ class Rounds {
     GridBarrier barrier_;
     u64 num_merges_ = 0, threshold_ = 1, num_logged_ = 0, num_entries_ = 0, num_cells_ = 0, num_live_ = 0;
     u32 num_rounds_ = 0;
-    bool has_hot_pairs_ = false;  // not in a new launch: the log may be that of another table
+    bool has_hot_pairs_ = false;  // the log has all hot pairs, those of earlier launches included
     bool has_refilled_ = false;   // in this round
 };
 

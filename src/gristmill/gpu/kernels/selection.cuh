@@ -46,7 +46,10 @@ __device__ inline bool is_before(const MergeState& g, const Candidate& one, cons
     if (one.key != other.key) return one.key > other.key;
     if (kTieBreak != TieBreak::greatest_bytes) return false;
     const int left = compare_bytes(g, one.left, other.left);
-    return left ? left > 0 : compare_bytes(g, one.right, other.right) > 0;
+    if (left) return left > 0;
+    if (const int right = compare_bytes(g, one.right, other.right)) return right > 0;
+    // Foreign given merges may make the same bytes twice. Then the smaller ids come first.
+    return one.left != other.left ? one.left < other.left : one.right < other.right;
 }
 
 // The tie-break as a number: the greater one comes first. Only greatest_bytes sometimes needs more.
@@ -67,6 +70,18 @@ class HotPairs {
         __syncthreads();
         if (threadIdx.x == 0) s_.num_hot = s_.hot_side = 0;
         __syncthreads();
+    }
+
+    // Reads the log from its start, in parts that fit. Returns false if more pairs are still hot than fit.
+    __device__ bool read_again(u64 num_logged, u64 threshold) {
+        forget();
+        if (num_logged > kHotLog) return false;
+        while (num_seen_ < num_logged) {
+            const u64 room = kMostHot - s_.num_hot;
+            if (room == 0) return false;
+            refresh(min(num_logged, num_seen_ + room), threshold);
+        }
+        return true;
     }
 
     // Whether the pairs that became hot have room.
