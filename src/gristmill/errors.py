@@ -28,7 +28,9 @@ Each error is also a subclass of the built-in exception shown, so `except ValueE
     ├── PieceTimeoutError      (TimeoutError)  a user's pattern takes too long on a document
     ├── TrainingError          (RuntimeError)  the model cannot be trained with these settings
     │   └── NotFiniteError                     a loss, gradient, weight or logit is NaN or infinite
-    └── WorkerError            (RuntimeError)  a worker process died
+    ├── WorkerError            (RuntimeError)  a worker process died
+    └── DeviceError            (RuntimeError)  no GPU can be used, or a GPU failed; the message says why
+        └── DeviceMemoryError  (MemoryError)   the memory of the GPU is too small for the work
 
     EarlyStopWarning           (UserWarning)   no pair was left to merge before vocab_size was reached
     SlowPatternWarning         (UserWarning)   the pattern has no native matcher and runs in slower worker processes
@@ -47,6 +49,8 @@ __all__ = [
     "CorpusError",
     "CorruptInputError",
     "CountOverflowError",
+    "DeviceError",
+    "DeviceMemoryError",
     "DamagedInputError",
     "EarlyStopWarning",
     "EmptyCorpusError",
@@ -203,6 +207,14 @@ class NotFiniteError(TrainingError):
 
 class WorkerError(GristmillError, RuntimeError):
     """A worker process died before it returned its result."""
+
+
+class DeviceError(GristmillError, RuntimeError):
+    """No GPU can be used, or a GPU failed; the message has the reason."""
+
+
+class DeviceMemoryError(DeviceError, MemoryError):
+    """The memory of the GPU is too small for the work, or other programs use it."""
 
 
 class EarlyStopWarning(UserWarning):

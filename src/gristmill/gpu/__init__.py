@@ -1,0 +1,13 @@
+"""gpu: the stages count and merge on a GPU, with the same results as on the CPU.
+
+    driver.py     what the stages need of a GPU, and errors
+    cuda.py       that, for CUDA: CuPy's arrays, streams and modules
+    modules.py    the CUDA sources of this package as modules, compiled before or at run time
+    state.py      the structs that kernels and host share
+    counting.py   count: texts -> a word table in the memory of the GPU
+    merging.py    merge: words -> ordered merges
+    kernels/      the CUDA sources; count.cu and merge.cu have the entry points
+
+Only `cuda.py` imports CuPy, which the extra `gpu` installs. The tests also run the host code with the emulator of
+`cpp/tests/cuda_emulator.hpp` in the place of a GPU.
+"""

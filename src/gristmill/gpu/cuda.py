@@ -1,0 +1,214 @@
+"""GPUs with CUDA, by way of CuPy."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill.errors import DeviceError, DeviceMemoryError
+from gristmill.gpu.driver import DeviceArray, Driver, Event, Module
+from gristmill.gpu.modules import options_of, path_of_binary, source_of
+
+LEAST_CAPABILITY = (7, 0)
+LEAST_SHARED_BYTES = 96 << 10
+INSTALL = 'Install it with: pip install "gristmill[gpu]"'
+
+
+def find_drivers() -> list[Driver]:
+    """Return the usable GPUs, at least one. Raises DeviceError with the reason if there is none."""
+    cupy = _import_cupy()
+    try:
+        num_devices = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise DeviceError(f"CUDA finds no GPU: {error}.") from error
+    drivers: list[Driver] = []
+    reasons = []
+    for index in range(num_devices):
+        try:
+            drivers.append(CudaDriver(cupy, index))
+        except DeviceError as error:
+            reasons.append(str(error))
+    if not drivers:
+        raise DeviceError(" ".join(reasons) or "CUDA finds no GPU.")
+    return drivers
+
+
+def find_driver() -> Driver:
+    """Return the first usable GPU. Raises DeviceError with the reason if there is none."""
+    return find_drivers()[0]
+
+
+def _import_cupy() -> Any:
+    try:
+        import cupy  # not at the top: it takes a quarter of a second, and is optional
+    except ImportError as error:
+        raise DeviceError(f"CuPy, which runs Gristmill on a GPU, cannot be imported: {error}. {INSTALL}") from error
+    return cupy
+
+
+class CudaDriver:
+    """A GPU of this machine."""
+
+    def __init__(self, cupy: Any, index: int) -> None:
+        self._cupy = cupy
+        self._device = cupy.cuda.Device(index)
+        self._modules: dict[tuple[str, ...], Module] = {}
+        with self._translated(), self._device:
+            properties = cupy.cuda.runtime.getDeviceProperties(index)
+            self.name: str = f"{properties['name'].decode()} (GPU {index})"
+            self.num_multiprocessors: int = properties["multiProcessorCount"]
+            self.shared_bytes: int = properties["sharedMemPerBlockOptin"]
+            self._capability = (properties["major"], properties["minor"])
+            self._check()
+            self._kernels = cupy.cuda.Stream(non_blocking=True)
+            self._copies = cupy.cuda.Stream(non_blocking=True)
+
+    def _check(self) -> None:
+        if self._capability < LEAST_CAPABILITY:
+            least = ".".join(map(str, LEAST_CAPABILITY))
+            found = ".".join(map(str, self._capability))
+            raise DeviceError(f"{self.name} has compute capability {found}, and Gristmill needs {least} or more.")
+        if self.shared_bytes < LEAST_SHARED_BYTES:
+            raise DeviceError(
+                f"{self.name} gives a block {self.shared_bytes >> 10} KiB of shared memory, and Gristmill needs "
+                f"{LEAST_SHARED_BYTES >> 10} KiB."
+            )
+
+    @property
+    def arrays(self) -> Any:
+        return self._cupy
+
+    @contextlib.contextmanager
+    def active(self) -> Generator[None, None, None]:
+        pool = self._cupy.cuda.MemoryPool()
+        with (
+            self._translated(),
+            self._device,
+            self._kernels,
+            self._cupy.cuda.using_allocator(pool.malloc),
+        ):
+            try:
+                yield
+            finally:
+                # Copies and kernels may still be at work on the arrays after an error.
+                with contextlib.suppress(self._cupy.cuda.runtime.CUDARuntimeError):
+                    self._copies.synchronize()
+                    self._kernels.synchronize()
+                pool.free_all_blocks()
+
+    @contextlib.contextmanager
+    def _translated(self) -> Generator[None, None, None]:
+        cuda = self._cupy.cuda
+        try:
+            yield
+        except cuda.memory.OutOfMemoryError as error:
+            raise DeviceMemoryError(f"the memory of the GPU is full: {error}") from error
+        except (
+            cuda.runtime.CUDARuntimeError,
+            cuda.driver.CUDADriverError,
+            cuda.compiler.CompileException,
+        ) as error:
+            name = getattr(self, "name", "the GPU")
+            raise DeviceError(f"{name} has failed: {error}. Run again, or pass device='cpu'.") from error
+
+    def load(self, source: str, **defines: str) -> Module:
+        key = (source, *options_of(defines))
+        if key not in self._modules:
+            self._modules[key] = _CudaModule(self._compiled(source, defines))
+        return self._modules[key]
+
+    def _compiled(self, source: str, defines: dict[str, str]) -> Any:
+        binary = path_of_binary(source, defines, "".join(map(str, self._capability)))
+        if binary.exists():
+            return self._cupy.RawModule(path=str(binary))
+        module = self._cupy.RawModule(code=source_of(source), options=options_of(defines))
+        try:
+            module.compile()
+        except OSError:
+            # CuPy cannot write its cache. Then the binary is kept in memory only.
+            with _environment("CUPY_CACHE_IN_MEMORY", "1"):
+                module = self._cupy.RawModule(code=source_of(source), options=options_of(defines))
+                module.compile()
+        return module
+
+    def free_bytes(self) -> int:
+        return int(self._cupy.cuda.runtime.memGetInfo()[0])
+
+    def total_bytes(self) -> int:
+        return int(self._cupy.cuda.runtime.memGetInfo()[1])
+
+    def address_of(self, array: DeviceArray) -> int:
+        return int(array.data.ptr)
+
+    def upload(self, to: DeviceArray, values: NDArray[Any]) -> None:
+        to.set(values, stream=self._kernels)
+
+    def to_host(self, array: DeviceArray) -> NDArray[Any]:
+        values: NDArray[Any] = array.get(stream=self._kernels)
+        return values
+
+    def make_pinned(self, num_bytes: int) -> NDArray[np.uint8]:
+        return np.frombuffer(self._cupy.cuda.alloc_pinned_memory(num_bytes), np.uint8, num_bytes)
+
+    def copy_text(self, to: DeviceArray, text: NDArray[np.uint8]) -> Event:
+        to.data.copy_from_host_async(text.ctypes.data, text.nbytes, self._copies)
+        return _CudaEvent(self._event(self._copies))
+
+    def mark(self) -> Event:
+        return _CudaEvent(self._event(self._kernels))
+
+    def let_kernels_wait(self, event: Event) -> None:
+        self._kernels.wait_event(event.event)  # type: ignore[attr-defined]
+
+    def let_copies_wait(self, event: Event) -> None:
+        self._copies.wait_event(event.event)  # type: ignore[attr-defined]
+
+    def _event(self, stream: Any) -> Any:
+        event = self._cupy.cuda.Event(disable_timing=True)
+        event.record(stream)
+        return event
+
+
+class _CudaEvent:
+    def __init__(self, event: Any) -> None:
+        self.event = event
+
+    def is_done(self) -> bool:
+        return bool(self.event.done)
+
+    def wait(self) -> None:
+        self.event.synchronize()
+
+
+class _CudaModule:
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._kernels: dict[str, Any] = {}
+
+    def launch(
+        self, kernel: str, *arguments: Any, blocks: int, threads: int, shared_bytes: int = 0, together: bool = False
+    ) -> None:
+        if kernel not in self._kernels:
+            self._kernels[kernel] = self._module.get_function(kernel)
+        function = self._kernels[kernel]
+        if shared_bytes > max(48 << 10, function.max_dynamic_shared_size_bytes):
+            function.max_dynamic_shared_size_bytes = shared_bytes
+        function.kernel((blocks,), (threads,), arguments, shared_mem=shared_bytes, enable_cooperative_groups=together)
+
+
+@contextlib.contextmanager
+def _environment(name: str, value: str) -> Generator[None, None, None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

@@ -1,0 +1,74 @@
+"""What the stages need of a GPU. `cuda.py` provides it for CUDA; the tests provide it with an emulator on the CPU."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+# An array in the memory of the GPU: a `cupy.ndarray`, or a NumPy array with the emulator.
+DeviceArray = Any
+
+
+class Event(Protocol):
+    """A point in the work of the GPU."""
+
+    def is_done(self) -> bool: ...
+    def wait(self) -> None:
+        """Block this thread until the GPU has reached the point."""
+
+
+class Module(Protocol):
+    """The compiled kernels of one CUDA source."""
+
+    def launch(
+        self, kernel: str, *arguments: Any, blocks: int, threads: int, shared_bytes: int = 0, together: bool = False
+    ) -> None:
+        """Start a kernel. Arguments are device arrays, `np.uint32` or `np.uint64`.
+
+        `together`: all blocks run at the same time, so they may wait for each other.
+        """
+
+
+class Driver(Protocol):
+    """One GPU. All other methods are called inside of `active()`, which raises `DeviceError` for what CUDA reports."""
+
+    name: str  # for messages
+    num_multiprocessors: int
+    shared_bytes: int  # that a block can have
+
+    @property
+    def arrays(self) -> Any:
+        """The module with the functions that make arrays: `cupy`, or `numpy` with the emulator."""
+
+    def active(self) -> AbstractContextManager[None]:
+        """Make this GPU the current one of this thread, and free the memory of all its arrays at the end."""
+
+    def load(self, source: str, **defines: str) -> Module:
+        """Return the module of `kernels/<source>.cu`, compiled with these macros."""
+
+    def free_bytes(self) -> int: ...
+    def total_bytes(self) -> int: ...
+    def address_of(self, array: DeviceArray) -> int: ...
+    def upload(self, to: DeviceArray, values: NDArray[Any]) -> None:
+        """Copy values to an array before the kernels that are started next."""
+
+    def to_host(self, array: DeviceArray) -> NDArray[Any]:
+        """Copy an array to the host, after all kernels that were started."""
+
+    def make_pinned(self, num_bytes: int) -> NDArray[np.uint8]:
+        """Return host memory that the GPU can read while this thread goes on."""
+
+    def copy_text(self, to: DeviceArray, text: NDArray[np.uint8]) -> Event:
+        """Start to copy pinned text beside the kernels. The event is the end of the copy."""
+
+    def mark(self) -> Event:
+        """Return the point after all kernels that were started."""
+
+    def let_kernels_wait(self, event: Event) -> None:
+        """Let kernels that are started from now on wait for the event."""
+
+    def let_copies_wait(self, event: Event) -> None:
+        """Let copies of text that are started from now on wait for the event."""
