@@ -30,6 +30,7 @@ void register_errors(nb::module_& m);
 void register_pretokenize(nb::module_& m);
 void register_spans(nb::module_& m);
 void register_json_lines(nb::module_& m);
+void register_text_ring(nb::module_& m);
 void register_words(nb::module_& m);
 void register_count(nb::module_& m);
 void register_merge(nb::module_& m);

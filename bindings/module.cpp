@@ -9,6 +9,7 @@ NB_MODULE(_core, m) {
     register_errors(m);
     register_spans(m);
     register_json_lines(m);
+    register_text_ring(m);
     register_pretokenize(m);
     register_words(m);
     register_count(m);

@@ -163,6 +163,11 @@ void register_pretokenize(nb::module_& m) {
     m.def("find_pieces", &find_pieces, "text"_a, "pattern"_a, "kernel"_a = nb::none());
     m.def("cut_pieces", &cut_pieces, "text"_a, "pattern"_a, "special_tokens"_a);
     m.def("find_cuts", &find_cuts, "text"_a, "pattern"_a);
+    m.def("class_tables", [] {
+        const ClassTables tables = class_tables();
+        return nb::make_tuple(to_array(std::vector(tables.rows.begin(), tables.rows.end())),
+                              to_array(std::vector(tables.classes.begin(), tables.classes.end())));
+    });
 }
 
 }  // namespace gristmill::bindings

@@ -15,6 +15,15 @@ WordTable from_arrays(const InputArray<std::uint8_t>& data, const InputArray<std
     return make_word_table(copied(data), copied(offsets), copied(counts), copied(firsts), source_bytes);
 }
 
+WordTable from_counted(const InputArray<std::uint8_t>& data, const InputArray<std::uint64_t>& offsets,
+                       const InputArray<std::uint64_t>& counts, const InputArray<std::uint64_t>& firsts,
+                       std::uint64_t source_bytes) {
+    if (offsets.size() != counts.size() + 1 || firsts.size() != counts.size() ||
+        offsets.data()[counts.size()] != data.size())
+        throw std::invalid_argument("words: the parts of the table have different sizes");
+    return {copied(data), copied(offsets), copied(counts), copied(firsts), source_bytes};
+}
+
 // A view that keeps the table alive; tables never change.
 template <class T>
 nb::ndarray<nb::numpy, const T, nb::ndim<1>> view_of(nb::handle self, const LargeVector<T>& values) {
@@ -30,6 +39,8 @@ void register_words(nb::module_& m) {
     nb::class_<WordTable>(m, "WordTable")
         .def_static("from_arrays", &from_arrays, "data"_a.noconvert(), "offsets"_a.noconvert(), "counts"_a.noconvert(),
                     "firsts"_a.noconvert(), "source_bytes"_a)
+        .def_static("from_counted", &from_counted, "data"_a.noconvert(), "offsets"_a.noconvert(),
+                    "counts"_a.noconvert(), "firsts"_a.noconvert(), "source_bytes"_a)
         .def("__len__", &WordTable::size)
         .def_prop_ro("total", &WordTable::total)
         .def_ro("source_bytes", &WordTable::source_bytes)

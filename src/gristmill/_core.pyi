@@ -69,6 +69,38 @@ def cut_pieces(text: str | bytes, pattern: str, special_tokens: Sequence[bytes])
 def find_cuts(text: bytes, pattern: str) -> NDArray[np.uint64]:
     """Every position where `text` may be cut in two."""
 
+def class_tables() -> tuple[NDArray[np.uint16], NDArray[np.uint8]]:
+    """The rows and the classes of all code points: those of c are classes[64 * rows[c // 64] + c % 64]."""
+
+class TextRing:
+    """Texts as one stream of bytes, with a gap of 0xFF after each, which threads read ahead into slots of `memory`."""
+
+    @staticmethod
+    def of_files(
+        names: Sequence[str | bytes | PathLike[str]], memory: NDArray[np.uint8], *, slot_bytes: int, num_readers: int
+    ) -> TextRing: ...
+    @staticmethod
+    def of_spans(
+        text: Buffer,
+        begins: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        memory: NDArray[np.uint8],
+        *,
+        slot_bytes: int,
+        num_readers: int,
+    ) -> TextRing: ...
+    @property
+    def num_bytes(self) -> int:
+        """Of the stream, gaps included."""
+
+    def next(self) -> tuple[int, int, NDArray[np.uint32]] | None:
+        """Where the next slot begins in `memory`, its size, and where it has gaps; None at the end of the stream."""
+
+    def release(self) -> None:
+        """Let the readers fill the oldest slot again."""
+
+    def close(self) -> None: ...
+
 class WordTable:
     """Distinct pieces with 64-bit counts, in the order of their first occurrence."""
 
@@ -81,6 +113,16 @@ class WordTable:
         source_bytes: int,
     ) -> WordTable:
         """Make a table from its parts. Raises ValueError if they are inconsistent."""
+
+    @staticmethod
+    def from_counted(
+        data: NDArray[np.uint8],
+        offsets: NDArray[np.uint64],
+        counts: NDArray[np.uint64],
+        firsts: NDArray[np.uint64],
+        source_bytes: int,
+    ) -> WordTable:
+        """Make a table from parts that a count has made: in order, and without equal words."""
 
     def __len__(self) -> int: ...
     @property

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +32,13 @@ std::optional<Pattern> pattern_from_name(std::string_view name);
 std::string_view pattern_name(Pattern pattern);
 // The Unicode version of the class tables, e.g. "17.0.0".
 std::string_view unicode_version();
+
+// The classes of code point c are classes[64 * rows[c / 64] + c % 64]; their bits are in cpp/src/pretokenize/unicode.hpp.
+struct ClassTables {
+    std::span<const std::uint16_t> rows;
+    std::span<const std::uint8_t> classes;
+};
+ClassTables class_tables();
 
 // Finds the piece ends of one text in batches, so that positions stay in the L1 cache and fit in 16 bits.
 //

@@ -115,6 +115,11 @@ Kernel default_kernel() {
 
 std::string_view unicode_version() { return kUnicodeVersion; }
 
+ClassTables class_tables() {
+    const std::span rows(kClassRow, 0x110000 / 64);
+    return {rows, {kClasses[0], 64 * (*std::max_element(rows.begin(), rows.end()) + std::size_t{1})}};
+}
+
 std::unique_ptr<BoundaryScanner> make_scanner(Pattern pattern, Kernel kernel) {
     const BlockKernels* kernels = block_kernels(kernel);
     if (kernels == nullptr) return make_scalar_scanner(pattern);

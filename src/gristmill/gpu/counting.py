@@ -1,0 +1,286 @@
+"""count: texts -> a word table in the memory of the GPU.
+
+Readers fill the slots of a ring in pinned memory (`TextRing`). This thread copies slot after slot into chunks in the
+memory of the GPU, which end where a text may be cut. A chunk is counted while the next one is copied. With several
+GPUs, the chunks take turns.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill._core import Buffer, Counter, TextRing, WordTable
+from gristmill.errors import DeviceError
+from gristmill.gpu.driver import Driver, Event
+from gristmill.gpu.merging import DeviceWords, upload_words
+from gristmill.gpu.spilled import SpilledTables
+from gristmill.gpu.word_counts import MAX_CHUNK_BYTES, Chunk, WordCounts
+from gristmill.progress import OnProgress
+
+SLOT_BYTES = 4 << 20
+RING_BYTES = 64 << 20
+# Enough to read from the page cache as fast as the bus copies.
+MAX_READERS = 12
+# Copies that run while the readers fill the other slots.
+MAX_COPIES = 3
+# The first chunk is small: the words that it has often are counted in shared memory from then on.
+FIRST_CHUNK_BYTES = 16 << 20
+CHUNK_BYTES = 128 << 20
+PROGRESS_SECONDS = 0.1
+
+
+class DeviceTable:
+    """Counted words in the memory of a GPU, where the merge stage uses them."""
+
+    def __init__(
+        self, driver: Driver, num_words: int, words: Callable[[], DeviceWords], to_host: Callable[[], WordTable]
+    ) -> None:
+        self.driver = driver
+        self._num_words = num_words
+        self._words, self._to_host = words, to_host
+
+    def __len__(self) -> int:
+        return self._num_words
+
+    @cached_property
+    def words(self) -> DeviceWords:
+        """The words for the merge stage, in no particular order."""
+        return self._words()
+
+    @cached_property
+    def _table(self) -> WordTable:
+        return self._to_host()
+
+    def to_host(self) -> WordTable:
+        """Return the table that the CPU would have made."""
+        return self._table
+
+
+class GpuCounter:
+    """Counts pieces on GPUs, with the methods of `_core.Counter`. The caller has made the GPUs `active()`."""
+
+    def __init__(
+        self,
+        drivers: Sequence[Driver],
+        *,
+        pattern: str,
+        special_tokens: Sequence[bytes],
+        num_threads: int,
+        min_frequency: int = 1,
+        on_progress: OnProgress | None = None,
+        most_slots: int | None = None,
+        chunk_bytes: int = CHUNK_BYTES,
+        slot_bytes: int = SLOT_BYTES,
+        ring_bytes: int = RING_BYTES,
+    ) -> None:
+        """Prepare to count.
+
+        Args:
+            drivers: The GPUs. The table is joined on the first one.
+            pattern: Name of a native pattern.
+            special_tokens: Boundaries that no piece crosses, in UTF-8.
+            num_threads: Number of threads that read.
+            min_frequency: Drop words that occur fewer times than this.
+            on_progress: Receives (stage, done, total).
+            most_slots: Number of slots that a table may have; for tests.
+            chunk_bytes: Size of a chunk; for tests.
+            slot_bytes: Size of a slot of the ring; for tests.
+            ring_bytes: Size of the ring; for tests.
+        """
+        self._start = time.perf_counter()
+        self._min_frequency = min_frequency
+        self._on_progress = on_progress
+        self._num_readers = min(num_threads, MAX_READERS)
+        self._chunk_bytes, self._slot_bytes = chunk_bytes, slot_bytes
+        self._last_report = 0.0
+        self._position = 0  # in the corpus, gaps not counted
+        self._cutter = Counter(pattern=pattern, special_tokens=special_tokens, num_threads=1)
+        self._gpus = []
+        for driver in drivers:
+            with driver.active():
+                counts = WordCounts(
+                    driver,
+                    pattern=pattern,
+                    special_tokens=list(special_tokens),
+                    num_threads=num_threads,
+                    most_slots=most_slots,
+                )
+                self._gpus.append(_Gpu(driver, counts, chunk_bytes + 2 * slot_bytes))
+        self._memory = drivers[0].make_pinned(ring_bytes)
+        self._turn = 0
+        self._chunk_limit = min(FIRST_CHUNK_BYTES, chunk_bytes)
+
+    def add_files(self, names: Sequence[str | bytes | PathLike[str]]) -> None:
+        """Count files. The bytes are read as they are."""
+        self._add(
+            TextRing.of_files(names, self._memory, slot_bytes=self._slot_bytes, num_readers=self._num_readers),
+            len(names),
+        )
+
+    def add_spans(self, text: Buffer, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+        """Count texts in memory: text[begin:end] for each pair."""
+        ring = TextRing.of_spans(
+            text, begins, ends, self._memory, slot_bytes=self._slot_bytes, num_readers=self._num_readers
+        )
+        self._add(ring, len(begins))
+
+    def last_cut(self, text: Buffer, start: int = 0) -> int:
+        """Return a position after `start`, near the end, where `text` may be cut whatever text follows, or 0."""
+        return self._cutter.last_cut(text, start)
+
+    def finish(self) -> tuple[DeviceTable, dict[str, Any]]:
+        """Return the table and the figures that `_core.Counter.finish` returns."""
+        self._close_chunk()
+        for gpu in self._gpus:
+            with gpu.driver.active():
+                gpu.counts.settle()
+        counted = time.perf_counter()
+        num_spilled = sum(len(gpu.counts.spilled) for gpu in self._gpus)
+        table, num_words = self._joined_on_host() if num_spilled else self._joined()
+        figures = {
+            "source_bytes": self._position,
+            "num_pieces": sum(gpu.counts.num_pieces for gpu in self._gpus),
+            "num_words": num_words,
+            "num_spilled_runs": num_spilled,
+            "count_seconds": counted - self._start,
+            "join_seconds": time.perf_counter() - counted,
+        }
+        return table, figures
+
+    # From the ring to chunks
+
+    def _add(self, ring: TextRing, num_texts: int) -> None:
+        copies: deque[Event] = deque()
+        total, before = ring.num_bytes - num_texts, self._position
+        try:
+            while (slot := ring.next()) is not None:
+                begin, size, gaps = slot
+                copies.append(self._take(self._memory[begin : begin + size], gaps))
+                while copies and (len(copies) > MAX_COPIES or copies[0].is_done()):
+                    copies.popleft().wait()
+                    ring.release()
+                self._report(self._position - before, total)
+        finally:
+            # The readers of the next ring write to the same memory.
+            while copies:
+                copies.popleft().wait()
+            ring.close()
+
+    def _take(self, text: NDArray[np.uint8], gaps: NDArray[np.uint32]) -> Event:
+        """Copy a slot to the chunk, or its first part, and the rest to the next chunk."""
+        chunk = self._gpus[self._turn].chunk
+        cut = 0
+        if chunk.size + len(text) > self._chunk_limit:
+            after_gap = int(gaps[-1]) + 1 if len(gaps) else 0
+            if after_gap < len(text):
+                cut = self._cutter.last_cut(text[after_gap:], 0)
+            cut = after_gap + cut if cut else after_gap
+        if not cut:
+            return self._append(text, gaps)
+        num_gaps = int(np.searchsorted(gaps, cut))
+        copied = self._append(text[:cut], gaps[:num_gaps])
+        self._close_chunk()
+        if cut == len(text):
+            return copied
+        return self._append(text[cut:], gaps[num_gaps:] - np.uint32(cut))
+
+    def _append(self, text: NDArray[np.uint8], gaps: NDArray[np.uint32]) -> Event:
+        gpu = self._gpus[self._turn]
+        self._position += len(text) - len(gaps)
+        with gpu.driver.active():
+            return gpu.append(text, gaps)
+
+    def _close_chunk(self) -> None:
+        gpu = self._gpus[self._turn]
+        if gpu.chunk.size == 0:
+            return
+        with gpu.driver.active():
+            gpu.start_chunk()
+        self._turn = (self._turn + 1) % len(self._gpus)
+        self._gpus[self._turn].chunk.restart(self._position)
+        if self._turn == 0:
+            self._chunk_limit = self._chunk_bytes
+
+    def _report(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if self._on_progress is not None and (now - self._last_report > PROGRESS_SECONDS or done == total):
+            self._last_report = now
+            self._on_progress("count", done, total)
+
+    # From the tables to one
+
+    def _joined(self) -> tuple[DeviceTable, int]:
+        first, *others = self._gpus
+        for other in others:
+            with other.driver.active():
+                table, _ = other.counts.table(1, self._position)
+            first.counts.add(table)
+        words, num_words = first.counts.listed(self._min_frequency)
+        num_listed, num_bytes = len(words.counts), len(words.bytes)
+        table = DeviceTable(
+            first.driver,
+            num_listed,
+            lambda: DeviceWords(words.bytes, words.offsets, words.counts, num_listed, num_bytes, words.longest),
+            lambda: first.counts.in_order(words, self._position),
+        )
+        return table, num_words
+
+    def _joined_on_host(self) -> tuple[DeviceTable, int]:
+        """Join the tables that had no room in the memory of the GPUs."""
+        spilled = SpilledTables()
+        for gpu in self._gpus:
+            with gpu.driver.active():
+                gpu.counts.spill()
+            spilled.take(gpu.counts.spilled)
+        table, num_words = spilled.join(self._min_frequency, self._position)
+        driver = self._gpus[0].driver
+        return DeviceTable(driver, len(table), lambda: upload_words(driver, table), lambda: table), num_words
+
+
+class _Gpu:
+    """One GPU: its words, and two chunks, one that is filled while the other one is counted."""
+
+    def __init__(self, driver: Driver, counts: WordCounts, capacity: int) -> None:
+        self.driver = driver
+        self.counts = counts
+        self.chunk, self._other = (Chunk(driver.arrays.empty(capacity, np.uint8)) for _ in range(2))
+
+    def append(self, text: NDArray[np.uint8], gaps: NDArray[np.uint32]) -> Event:
+        """Start to copy text to the end of the chunk."""
+        chunk = self.chunk
+        end = chunk.size + len(text)
+        if end > len(chunk.text):
+            self._enlarge(chunk, end)
+        if len(gaps):
+            chunk.gaps.append(gaps + np.uint32(chunk.size))
+            chunk.num_gaps += len(gaps)
+        chunk.copied = self.driver.copy_text(chunk.text[chunk.size : end], text)
+        chunk.size = end
+        return chunk.copied
+
+    def _enlarge(self, chunk: Chunk, num_bytes: int) -> None:
+        """Make room for text that has no position where it may be cut."""
+        if num_bytes > MAX_CHUNK_BYTES:
+            raise DeviceError(
+                f"a text has no position in {num_bytes:,} bytes where it may be cut into parts for the GPU. "
+                f"Pass device='cpu'."
+            )
+        text = self.driver.arrays.empty(min(2 * num_bytes, MAX_CHUNK_BYTES), np.uint8)
+        if chunk.copied is not None:
+            chunk.copied.wait()
+        text[: chunk.size] = chunk.text[: chunk.size]
+        self.driver.let_copies_wait(self.driver.mark())
+        chunk.text = text
+
+    def start_chunk(self) -> None:
+        """Start to count the chunk, and take the other one, which was counted before."""
+        self.counts.start(self.chunk)
+        self.chunk, self._other = self._other, self.chunk

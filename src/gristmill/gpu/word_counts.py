@@ -1,0 +1,403 @@
+"""The words of one GPU: a table in its memory, and the chunks of text that are counted into it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill._core import Counter, WordTable, class_tables
+from gristmill.errors import DeviceMemoryError
+from gristmill.gpu.driver import DeviceArray, Driver, Event
+from gristmill.gpu.modules import count_defines
+from gristmill.gpu.spilled import SpilledTables
+from gristmill.gpu.state import DeviceState
+
+# The fields of CountState in kernels/count_state.cuh.
+FIELDS = (
+    "text", "size", "position", "gaps", "num_gaps", "no_text", "first_starts", "class_rows", "classes", "table",
+    "table_mask", "hash_multiplier", "cache", "arena", "arena_capacity", "spans", "num_tiles", "most_words",
+    "most_arena", "stop_tile", "next_tile", "num_words", "arena_used", "num_pieces", "num_spans", "specials_overlap",
+    "num_extracted",
+)  # fmt: skip
+HASH_MULTIPLIER = 0xD6E8FEB86659FD93
+WORD_BYTES = 32
+CACHE_LINES = 2048
+NO_START = 0xFFFFFFFF
+# A word in the index of a list has 28 bits.
+MAX_SLOTS = 1 << 28
+FIRST_ARENA_BYTES = 32 << 20
+MAX_CHUNK_BYTES = (1 << 32) - (1 << 20)
+THREADS = 256
+
+
+@dataclass(slots=True)
+class Chunk:
+    """A part of the stream of texts in the memory of the GPU. It begins and ends where a text may be cut."""
+
+    text: DeviceArray
+    position: int = 0  # of its first byte in the corpus, gaps not counted
+    size: int = 0
+    gaps: list[NDArray[np.uint32]] = field(default_factory=list)
+    num_gaps: int = 0
+    copied: Event | None = None
+
+    def restart(self, position: int) -> None:
+        """Make the chunk empty, for the text at this position."""
+        self.position, self.size, self.gaps, self.num_gaps, self.copied = position, 0, [], 0, None
+
+
+@dataclass(frozen=True, slots=True)
+class WordList:
+    """The words of a table, in no particular order. All arrays are in the memory of the GPU."""
+
+    bytes: DeviceArray
+    offsets: DeviceArray
+    counts: DeviceArray
+    firsts: DeviceArray
+    longest: int
+
+
+@dataclass(frozen=True, slots=True)
+class TileFigures:
+    """A launch of count_tiles, and the size of a tile."""
+
+    threads: int
+    blocks: int
+    shared_bytes: int
+    num_bytes: int
+    num_bytes_after: int  # that a block loads as well
+
+
+class WordCounts:
+    """Counts chunks on one GPU. Chunk after chunk: start(), then settle() before the text of the chunk is replaced."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        *,
+        pattern: str,
+        special_tokens: list[bytes],
+        num_threads: int,
+        most_slots: int | None = None,
+    ) -> None:
+        self.driver = driver
+        self.spilled = SpilledTables()
+        self._pattern, self._special_tokens, self._num_threads = pattern, special_tokens, num_threads
+        self._module = driver.load("count", GRISTMILL_PATTERN=pattern, **count_defines(driver))
+        self._arrays = driver.arrays
+        self._state = DeviceState(driver, FIELDS)
+        self._tile = self._describe()
+        self._blocks = driver.num_multiprocessors * 8
+        self._chunk: Chunk | None = None
+        self._scratch: dict[str, DeviceArray] = {}
+        self._is_cache_chosen = False
+        self._num_host_pieces = 0
+        self._prepare_classes()
+        self._prepare_specials()
+        self._state["hash_multiplier"] = HASH_MULTIPLIER
+        self._cache = self._arrays.zeros(CACHE_LINES, np.uint64)
+        self._state["cache"] = self._cache
+        self._use_arena(self._arrays.empty(FIRST_ARENA_BYTES, np.uint8))
+        # A block takes a tile only if all words of the tiles in work have room.
+        self._new_words_in_work = self._tile.blocks * (self._tile.num_bytes + self._tile.num_bytes_after)
+        num_slots = 1 << (2 * self._new_words_in_work - 1).bit_length()
+        self._most_slots = max(num_slots, most_slots or self._slots_that_fit())
+        self._use_table(self._arrays.zeros((num_slots, WORD_BYTES // 8), np.uint64))
+
+    @property
+    def num_words(self) -> int:
+        return self._state["num_words"]
+
+    @property
+    def num_pieces(self) -> int:
+        return self._state["num_pieces"] + self._num_host_pieces
+
+    # A chunk
+
+    def start(self, chunk: Chunk) -> None:
+        """Start to count a chunk, after its copies and after the chunks before it."""
+        self.settle()
+        if chunk.copied is not None:
+            self.driver.let_kernels_wait(chunk.copied)
+        state = self._state
+        state["text"], state["size"], state["position"] = chunk.text, chunk.size, chunk.position
+        state["num_tiles"] = state["stop_tile"] = -(-chunk.size // self._tile.num_bytes)
+        state["next_tile"] = state["num_spans"] = state["specials_overlap"] = 0
+        state["first_starts"] = self._room("first_starts", state["num_tiles"], np.uint32)
+        state["spans"] = self._room("spans", state["num_tiles"], np.uint64)
+        state["num_gaps"] = chunk.num_gaps
+        if chunk.num_gaps:
+            gaps = self._room("gaps", chunk.num_gaps, np.uint32)
+            self.driver.upload(gaps[: chunk.num_gaps], np.concatenate(chunk.gaps))
+            state["gaps"] = gaps
+        state["no_text"] = 0
+        if chunk.num_gaps or self._special_tokens:
+            state["no_text"] = self._room("no_text", chunk.size // 32 + 2, np.uint32)
+            self.driver.clear(self._scratch["no_text"])
+        state.upload()
+        self._chunk = chunk
+        if self._special_tokens:
+            self._launch("mark_specials", *self._specials)
+            if self._may_overlap:
+                state.download()
+                if state["specials_overlap"]:
+                    return
+        if chunk.num_gaps:
+            self._launch("mark_gaps")
+        self._count_tiles()
+
+    def settle(self) -> None:
+        """Finish the chunk that was started last."""
+        chunk, self._chunk = self._chunk, None
+        if chunk is None:
+            return
+        state = self._state
+        state.download()
+        if state["specials_overlap"]:
+            self._count_on_host(chunk, np.array([0]), np.array([chunk.size]))
+        else:
+            while state["next_tile"] < state["num_tiles"]:
+                self._make_room(0, 0)
+                self._count_tiles()
+                state.download()
+            if state["num_spans"]:
+                self._count_on_host(chunk, *self._spans())
+        if 2 * state["num_words"] > self._num_slots:
+            self._make_room(0, 0)
+        elif not self._is_cache_chosen:
+            self._choose_cached()
+
+    def _count_tiles(self) -> None:
+        self._module.launch(
+            "count_tiles",
+            self._state.array,
+            blocks=self._tile.blocks,
+            threads=self._tile.threads,
+            shared_bytes=self._tile.shared_bytes,
+        )
+
+    # Text that the host counts
+
+    def _spans(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the begins and ends of the parts of the chunk in which a piece does not fit in a tile."""
+        state = self._state
+        spans = self.driver.to_host(self._scratch["spans"][: state["num_spans"]])
+        begins, tiles = (spans & 0xFFFFFFFF).astype(np.int64), (spans >> 32).astype(np.int64)
+        first_starts = self.driver.to_host(self._scratch["first_starts"][: state["num_tiles"]])
+        with_start = np.flatnonzero(first_starts != NO_START)
+        after = np.searchsorted(with_start, tiles, side="right")
+        starts = np.append(first_starts[with_start].astype(np.int64), state["size"])
+        order = np.argsort(begins)
+        return begins[order], starts[after][order]
+
+    def _count_on_host(self, chunk: Chunk, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+        """Count parts of the chunk with the core, and add their words to the table."""
+        gaps = np.concatenate([*chunk.gaps, np.array([], np.uint32)]).astype(np.int64)
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+            text = self.driver.to_host(chunk.text[begin:end])
+            first, last = np.searchsorted(gaps, (begin, end))
+            inside = gaps[first:last] - begin
+            text_begins = np.concatenate(([0], inside + 1))
+            text_ends = np.concatenate((inside, [end - begin]))
+            counter = Counter(
+                pattern=self._pattern, special_tokens=self._special_tokens, num_threads=self._num_threads
+            )
+            counter.add_spans(text, text_begins, text_ends)
+            table, figures = counter.finish()
+            self._num_host_pieces += figures["num_pieces"]
+            self.add(table, chunk.position + begin - int(first))
+
+    def add(self, table: WordTable, position: int = 0) -> None:
+        """Add the words of a table, whose positions count from `position`."""
+        num_words = len(table)
+        if num_words == 0:
+            return
+        lengths = np.diff(table.offsets)
+        num_arena_bytes = int(np.sum((lengths + np.uint64(15)) & ~np.uint64(7)))
+        self._make_room(num_words, num_arena_bytes)
+        parts = []
+        for values in (table.data, table.offsets, table.counts, table.firsts + np.uint64(position)):
+            parts.append(self._arrays.empty(len(values), values.dtype))
+            self.driver.upload(parts[-1], values)
+        self._state.upload()
+        self._launch("add_words", *parts, np.uint64(num_words))
+        self._state.download()
+
+    # The table
+
+    def _make_room(self, num_words: int, num_arena_bytes: int) -> None:
+        """Grow the table and the arena for this many new words, and for those of a launch."""
+        state = self._state
+        num_slots = self._slots_for(num_words)
+        if num_slots > self._most_slots and state["num_words"]:
+            self.spill()
+            num_slots = self._slots_for(num_words)
+        if num_slots > self._most_slots:
+            raise DeviceMemoryError(
+                f"{self.driver.name} has no room for a table of {num_words:,} words. Pass device='cpu'."
+            )
+        if num_slots > self._num_slots:
+            self._grow(num_slots)
+        needed = state["arena_used"] + num_arena_bytes + 3 * self._new_words_in_work
+        if needed > state["arena_capacity"]:
+            arena = self._arrays.empty(max(2 * state["arena_capacity"], needed), np.uint8)
+            arena[: state["arena_used"]] = self._arena[: state["arena_used"]]
+            self._use_arena(arena)
+
+    def _slots_for(self, num_words: int) -> int:
+        wanted = 2 * (self._state["num_words"] + num_words) + self._new_words_in_work
+        return max(self._num_slots, 1 << (wanted - 1).bit_length())
+
+    def _slots_that_fit(self) -> int:
+        # While a table grows, there are two; while it is listed, the words are there a second and a third time.
+        fitting = int(0.9 * self.driver.free_bytes()) // (4 * WORD_BYTES)
+        return min(MAX_SLOTS, 1 << max(fitting, 1).bit_length() - 1)
+
+    def spill(self) -> None:
+        """Write the words to disk, and make the table empty."""
+        self.spilled.add(self.table(1, 0)[0])
+        self.driver.clear(self._table)
+        self.driver.clear(self._cache)
+        self._state["num_words"] = self._state["arena_used"] = 0
+        self._is_cache_chosen = False
+
+    def _grow(self, num_slots: int) -> None:
+        old, num_old = self._table, self._num_slots
+        self._use_table(self._arrays.zeros((num_slots, WORD_BYTES // 8), np.uint64))
+        self._state.upload()
+        self._launch("grow", old, np.uint64(num_old))
+        self.driver.clear(self._cache)
+        self._choose_cached()
+
+    def _choose_cached(self) -> None:
+        self._state.upload()
+        self._launch("choose_cached")
+        self._is_cache_chosen = True
+
+    def _use_table(self, table: DeviceArray) -> None:
+        self._table, self._num_slots = table, len(table)
+        self._state["table"] = table
+        self._state["table_mask"] = self._num_slots - 1
+        self._state["most_words"] = self._num_slots - self._new_words_in_work - self._num_slots // 8
+
+    def _use_arena(self, arena: DeviceArray) -> None:
+        self._arena = arena
+        self._state["arena"] = arena
+        self._state["arena_capacity"] = len(arena)
+        # A long word takes at most twice its size: a header, and up to 7 bytes after it.
+        self._state["most_arena"] = len(arena) - 2 * self._tile.blocks * (
+            self._tile.num_bytes + self._tile.num_bytes_after
+        )
+
+    # The result
+
+    def listed(self, min_frequency: int) -> tuple[WordList, int]:
+        """Return the words with at least this count, and the number of words with any count."""
+        self.settle()
+        totals = self._arrays.zeros(4, np.uint64)
+        self._state["num_extracted"] = 0
+        self._state.upload()
+        self._launch("measure", np.uint64(min_frequency), totals)
+        num_words, num_bytes, longest, num_counted = self.driver.to_host(totals).tolist()
+        words = WordList(
+            self._arrays.empty(num_bytes, np.uint8),
+            self._arrays.empty(num_words + 1, np.uint64),
+            self._arrays.empty(num_words, np.uint64),
+            self._arrays.empty(num_words, np.uint64),
+            longest,
+        )
+        self.driver.upload(words.offsets[num_words:], np.array([num_bytes], np.uint64))
+        self._launch("list", np.uint64(min_frequency), words.bytes, words.offsets, words.counts, words.firsts)
+        return words, num_counted
+
+    def table(self, min_frequency: int, source_bytes: int) -> tuple[WordTable, int]:
+        """Return the same as `listed`, as a table of the core."""
+        words, num_counted = self.listed(min_frequency)
+        return self.in_order(words, source_bytes), num_counted
+
+    def in_order(self, words: WordList, source_bytes: int) -> WordTable:
+        """Return words in the order of their first occurrence, as a table of the core."""
+        num_words = len(words.counts)
+        order = self._arrays.argsort(words.firsts).view(np.uint64)
+        counts, firsts, sizes = (self._arrays.empty(num_words, np.uint64) for _ in range(3))
+        self._module.launch(
+            "order_sizes", words.offsets, words.counts, words.firsts, order, np.uint64(num_words), counts, firsts,
+            sizes, blocks=self._blocks, threads=THREADS,
+        )  # fmt: skip
+        sizes = self.driver.to_host(sizes)
+        host_offsets = np.zeros(num_words + 1, np.uint64)
+        np.cumsum(sizes, out=host_offsets[1:])
+        offsets = self._arrays.empty(num_words + 1, np.uint64)
+        self.driver.upload(offsets, host_offsets)
+        data = self._arrays.empty(len(words.bytes), np.uint8)
+        self._module.launch(
+            "order_bytes", words.bytes, words.offsets, order, np.uint64(num_words), data, offsets,
+            blocks=self._blocks, threads=THREADS,
+        )  # fmt: skip
+        return WordTable.from_counted(
+            self.driver.to_host(data),
+            host_offsets,
+            self.driver.to_host(counts),
+            self.driver.to_host(firsts),
+            source_bytes,
+        )
+
+    # Preparations
+
+    def _describe(self) -> TileFigures:
+        sizes = self._arrays.zeros(8, np.uint64)
+        self._module.launch("describe", sizes, blocks=1, threads=32)
+        state, shared_bytes, num_bytes, num_bytes_after, _, threads = self.driver.to_host(sizes)[:6].tolist()
+        assert state == 8 * len(FIELDS), "the struct of the kernels has other fields"
+        blocks = 2 if 2 * shared_bytes <= self.driver.shared_bytes_of_multiprocessor else 1
+        return TileFigures(threads, blocks * self.driver.num_multiprocessors, shared_bytes, num_bytes, num_bytes_after)
+
+    def _prepare_classes(self) -> None:
+        rows, classes = class_tables()
+        self._class_rows, self._classes = (self._arrays.empty(len(part), part.dtype) for part in (rows, classes))
+        self.driver.upload(self._class_rows, rows)
+        self.driver.upload(self._classes, classes)
+        self._module.launch(
+            "prepare_classes", self._classes, np.uint64(len(classes)), blocks=self._blocks, threads=THREADS
+        )
+        self._state["class_rows"], self._state["classes"] = self._class_rows, self._classes
+
+    def _prepare_specials(self) -> None:
+        """Give the specials to the kernels, the longest first."""
+        self._may_overlap = may_overlap(self._special_tokens)
+        specials = sorted(self._special_tokens, key=len, reverse=True)
+        first_bytes = np.zeros(8, np.uint32)
+        for special in specials:
+            first_bytes[special[0] // 32] |= np.uint32(1 << special[0] % 32)
+        parts = (
+            np.frombuffer(b"".join(specials) or b"\0", np.uint8),
+            np.cumsum([0, *map(len, specials)], dtype=np.uint32),
+            first_bytes,
+        )
+        self._specials: list[DeviceArray | np.uint32] = []
+        for part in parts:
+            self._specials.append(self._arrays.empty(len(part), part.dtype))
+            self.driver.upload(self._specials[-1], part)
+        self._specials.append(np.uint32(len(specials)))
+
+    def _room(self, name: str, size: int, kind: type) -> DeviceArray:
+        """Return an array with room for `size` values, which chunks share."""
+        if name not in self._scratch or len(self._scratch[name]) < size:
+            self._scratch[name] = self._arrays.empty(size + size // 8, kind)
+        return self._scratch[name]
+
+    def _launch(self, kernel: str, *arguments: object) -> None:
+        self._module.launch(kernel, self._state.array, *arguments, blocks=self._blocks, threads=THREADS)
+
+
+def may_overlap(special_tokens: list[bytes]) -> bool:
+    """Return whether two occurrences of special tokens can share bytes of a text."""
+    for one in special_tokens:
+        for other in special_tokens:
+            if one != other and other in one:
+                return True
+            if any(one.endswith(other[:size]) for size in range(1, min(len(one), len(other)))):
+                return True
+    return False
