@@ -114,7 +114,7 @@ struct MergeState {
     u64 is_table_full;
     u64 threshold;     // pairs with at least this count are hot
     u64 is_log_valid;  // hot_log has all hot pairs: false until the first refill, and after the table has grown
-    u64 num_cells;  // of all blocks
+    u64 num_cells;     // of all blocks
     u64 num_live;
     u64 round;
     u64 outcome;
@@ -141,10 +141,11 @@ struct BlockState {
     u64 batch_keys[kBatchSlots];  // a hash table of the pairs to find in the cells
     u16 batch_index[kBatchSlots];
     u32 left[kMostInBatch], right[kMostInBatch], length[kMostInBatch], entry[kMostInBatch];
+    u32 batch_ends[kMostInBatch];  // of the bytes of the tokens
     u64 count[kMostInBatch];
     u64 greatest;
     Region region;
-    u32 num_hot, hot_side, num_candidates, num_in_batch, num_hits, num_new_entries, num_removed, batch_bytes;
+    u32 num_hot, hot_side, num_candidates, num_in_batch, num_hits, num_new_entries, num_removed;
     u32 chosen_bin, num_chosen, num_before_chosen;
     u32 scratch[40];
 };

@@ -47,6 +47,7 @@ class Rounds {
         num_merges_ = g_.num_merges;
         threshold_ = g_.threshold;
         num_rounds_ = g_.round;
+        num_bytes_ = g_.num_bytes;
         has_hot_pairs_ = g_.is_log_valid && hot_.read_again(num_logged_, threshold_);
         // A block that starts its first round changes what slower blocks still read here.
         barrier_.wait();
@@ -59,6 +60,7 @@ class Rounds {
             g_.threshold = threshold_;
             g_.num_merges = num_merges_;
             g_.round = num_rounds_;
+            g_.num_bytes = num_bytes_;
             g_.is_log_valid = has_hot_pairs_;
         }
     }
@@ -118,7 +120,7 @@ class Rounds {
         else if (const Outcome outcome = take_best(); outcome != Outcome::running)
             return outcome;
         describe_batch();
-        if (__ldcg(&g_.num_bytes) + s_.batch_bytes > g_.bytes_capacity) return Outcome::bytes_full;
+        if (num_bytes_ + s_.batch_ends[s_.num_in_batch - 1] > g_.bytes_capacity) return Outcome::bytes_full;
         fill_set();
         return Outcome::running;
     }
@@ -216,12 +218,21 @@ class Rounds {
         return id >= first ? s_.length[id - first] : __ldcg(&g_.lengths[id]);
     }
 
+    // The lengths of the tokens that the batch makes, and the ends of their bytes.
     __device__ void describe_batch() {
-        if (threadIdx.x == 0) s_.batch_bytes = 0;
-        __syncthreads();
-        for (u32 i = threadIdx.x; i < s_.num_in_batch; i += blockDim.x) {
-            s_.length[i] = __ldcg(&g_.lengths[s_.left[i]]) + __ldcg(&g_.lengths[s_.right[i]]);
-            atomicAdd(&s_.batch_bytes, s_.length[i]);
+        if (threadIdx.x < 32) {
+            u32 end = 0;
+            for (u32 base = 0; base < s_.num_in_batch; base += 32) {
+                const u32 i = base + threadIdx.x;
+                u32 length = 0, total;
+                if (i < s_.num_in_batch) length = __ldcg(&g_.lengths[s_.left[i]]) + __ldcg(&g_.lengths[s_.right[i]]);
+                const u32 before = sum_before_in_warp(length, total);
+                if (i < s_.num_in_batch) {
+                    s_.length[i] = length;
+                    s_.batch_ends[i] = end + before + length;
+                }
+                end += total;
+            }
         }
         __syncthreads();
     }
@@ -341,11 +352,16 @@ class Rounds {
         __syncthreads();
     }
 
-    // 3. count, or 5. commit: one warp per word.
+    // 3. count, or 5. commit: half a warp per word, because few words have more symbols than it has lanes, and because
+    // twice as many words are then in flight while the table is slow to answer.
     template <bool kCommits>
     __device__ void visit_words() {
         const u32* hits = g_.hits + region_.first_word;
-        for (u32 h = threadIdx.x / 32; h < s_.num_hits; h += blockDim.x / 32) visit_word<kCommits>(hits[h]);
+        const u32 half = threadIdx.x / kGroup, num_halves = blockDim.x / kGroup;
+        for (u32 base = 0; base < s_.num_hits; base += num_halves) {
+            const bool has_word = base + half < s_.num_hits;
+            visit_word<kCommits>(has_word ? hits[base + half] : 0, has_word);
+        }
         __syncthreads();
         if (threadIdx.x != 0) return;
         if (kCommits) {
@@ -357,53 +373,60 @@ class Rounds {
         }
     }
 
-    // Windows of 27 cells, with two cells before them and three after them. Lane e has the cell start - 2 + e. A match
-    // is the left cell of a merge; its lane looks after the pair on its left, and the next lane after the pair on its
-    // right.
+    // Windows of kWindow cells, with two cells before them and three after them. Lane e of the half has the cell
+    // start - 2 + e. A match is the left cell of a merge; its lane handles the pair on its left, and the next lane the
+    // pair on its right. Both halves of a warp make the same steps, a half without a word as if its word were empty.
     template <bool kCommits>
-    __device__ void visit_word(u32 word) {
+    __device__ void visit_word(u32 word, bool has_word) {
         const WordArrays& words = g_.words[region_.buffer];
         const u64 w = region_.first_word + word;
-        Symbol* cells = reinterpret_cast<Symbol*>(words.cells) + region_.first_cell + words.starts[w];
-        const u32 length = words.lengths[w], lane = lane_of_thread();
-        const u64 weight = words.weights[w];
+        Symbol* cells = reinterpret_cast<Symbol*>(words.cells) + region_.first_cell;
+        u32 length = 0;
+        u64 weight = 0;
+        if (has_word) {
+            cells += words.starts[w];
+            length = words.lengths[w];
+            weight = words.weights[w];
+        }
+        const u32 lane = threadIdx.x % kGroup, base = threadIdx.x & 31 & ~(kGroup - 1);
+        const auto lanes_with = [base](bool is) { return __ballot_sync(kAllLanes, is) >> base & kGroupLanes; };
         u32 carried = kEnd;      // of lanes 0 and 1: as the word was before it was rewritten
         u32 carried_parity = 0;  // of lane 0
         u32 num_written = 0;
-        for (u32 start = 0; start < length; start += 27) {
+        for (u32 start = 0; __any_sync(kAllLanes, start < length); start += kWindow) {
             const u32 place = start + lane - 2;  // wraps around before the word
             const u32 symbol = lane < 2 ? carried : place < length ? cells[place] : kEnd;
-            const u32 previous = __shfl_up_sync(kAllLanes, symbol, 1);
-            const u32 next = __shfl_down_sync(kAllLanes, symbol, 1);
+            const u32 previous = __shfl_up_sync(kAllLanes, symbol, 1, kGroup);
+            const u32 next = __shfl_down_sync(kAllLanes, symbol, 1, kGroup);
             // Of a run of equal symbols, every second one starts a pair.
-            const u32 continues = __ballot_sync(kAllLanes, lane > 0 && symbol == previous);
+            const u32 continues = lanes_with(lane > 0 && symbol == previous);
             const u32 run_start = 31 - __clz(~continues & (0xffffffffu >> (31 - lane)));
             const u32 parity = (lane - run_start + (run_start == 0 ? carried_parity : 0)) & 1;
             int match = -1;
-            if (lane < 31 && symbol < kPad && next < kPad && !(symbol == next && parity))
+            if (lane < kGroup - 1 && symbol < kPad && next < kPad && !(symbol == next && parity))
                 match = set_.find(static_cast<Symbol>(symbol), static_cast<Symbol>(next));
-            const int match_before = __shfl_up_sync(kAllLanes, match, 1);
-            const int match_two_before = __shfl_up_sync(kAllLanes, match, 2);
-            const int match_after = __shfl_down_sync(kAllLanes, match, 1);
+            const int match_before = __shfl_up_sync(kAllLanes, match, 1, kGroup);
+            const int match_two_before = __shfl_up_sync(kAllLanes, match, 2, kGroup);
+            const int match_after = __shfl_down_sync(kAllLanes, match, 1, kGroup);
             const bool is_right = lane >= 1 && match_before >= 0;
-            if (match >= 0 && lane >= 2 && lane <= 28 && place > 0)
-                visit_left<kCommits>(previous, symbol, next, match, lane >= 2 ? match_two_before : -1, weight);
-            else if (is_right && lane >= 3 && lane <= 29 && place + 1 < length)
+            if (match >= 0 && lane >= 2 && lane < kWindow + 2 && place > 0)
+                visit_left<kCommits>(previous, symbol, next, match, match_two_before, weight);
+            else if (is_right && lane >= 3 && lane < kWindow + 3 && place + 1 < length)
                 visit_right<kCommits>(previous, symbol, next, match_before, match_after, weight);
             if (kCommits) {
-                const bool is_kept = lane >= 2 && lane <= 28 && place < length && !is_right;
-                const u32 kept = __ballot_sync(kAllLanes, is_kept);
+                const bool is_kept = lane >= 2 && lane < kWindow + 2 && place < length && !is_right;
+                const u32 kept = lanes_with(is_kept);
                 if (is_kept)
                     cells[num_written + __popc(kept & ((1u << lane) - 1))] =
                         static_cast<Symbol>(match >= 0 ? first_id() + match : symbol);
                 num_written += __popc(kept);
             }
-            carried = __shfl_sync(kAllLanes, symbol, (27 + lane) & 31);
-            carried_parity = __shfl_sync(kAllLanes, parity, 27);
+            carried = __shfl_sync(kAllLanes, symbol, (kWindow + lane) % kGroup, kGroup);
+            carried_parity = __shfl_sync(kAllLanes, parity, kWindow, kGroup);
         }
         if constexpr (kCommits) {
-            for (u32 i = num_written + lane; i < length; i += 32) cells[i] = static_cast<Symbol>(kPad);
-            if (lane == 0) {
+            for (u32 i = num_written + lane; i < length; i += kGroup) cells[i] = static_cast<Symbol>(kPad);
+            if (lane == 0 && has_word) {
                 words.lengths[w] = num_written;
                 atomicAdd(&s_.num_removed, length - num_written);
             }
@@ -495,39 +518,36 @@ class Rounds {
         if (blockIdx.x == 0 && threadIdx.x == 0) g_.num_hot = num_logged_;
     }
 
-    // 5. commit, the part that only one block does
+    // 5. commit, except for the words. The blocks share the tokens, one warp per token.
     __device__ void commit_batch() {
+        const u32 warp = threadIdx.x / 32, num = s_.num_in_batch;
+        for (u32 i = blockIdx.x + gridDim.x * warp; i < num; i += gridDim.x * (blockDim.x / 32)) write_token(i);
+        num_bytes_ += s_.batch_ends[num - 1];
         if (blockIdx.x != 0) return;
-        const u32 num = s_.num_in_batch;
-        u64 end = g_.num_bytes;
-        for (u32 base = 0; base < num; base += blockDim.x) {
-            const u32 i = base + threadIdx.x;
-            u32 total;
-            const u32 before = sum_before_in_block(i < num ? s_.length[i] : 0, total, s_.scratch);
-            if (i < num) write_token(i, end + before);
-            end += total;
-        }
         u64* others = g_.greatest_births + ((num_rounds_ + 1) & 1) * kMostInBatch;
         for (u32 i = threadIdx.x; i < kMostInBatch; i += blockDim.x) others[i] = 0;
-        if (threadIdx.x == 0) g_.num_bytes = end;
     }
 
-    __device__ void write_token(u32 i, u64 offset) {
+    __device__ void write_token(u32 i) {
         const u32 left = s_.left[i], right = s_.right[i], id = first_id() + i;
+        const u64 offset = num_bytes_ + s_.batch_ends[i] - s_.length[i];
+        const u32 left_length = __ldcg(&g_.lengths[left]), right_length = __ldcg(&g_.lengths[right]);
+        const u8 *left_bytes = g_.bytes + __ldcg(&g_.offsets[left]),
+                 *right_bytes = g_.bytes + __ldcg(&g_.offsets[right]);
+        for (u32 k = lane_of_thread(); k < left_length + right_length; k += 32)
+            g_.bytes[offset + k] = __ldcg(k < left_length ? left_bytes + k : right_bytes + (k - left_length));
+        if (lane_of_thread() != 0) return;
         g_.merges[2 * (num_merges_ + i)] = left;
         g_.merges[2 * (num_merges_ + i) + 1] = right;
         g_.counts[num_merges_ + i] = s_.count[i];
         if (s_.entry[i] != ~0u) table_[s_.entry[i]].count = 0;
-        const u32 left_length = __ldcg(&g_.lengths[left]), right_length = __ldcg(&g_.lengths[right]);
         const u64 prefix = __ldcg(&g_.prefixes[left]);
         g_.prefixes[id] = left_length >= 8 ? prefix : prefix | __ldcg(&g_.prefixes[right]) >> (8 * left_length);
         g_.lengths[id] = left_length + right_length;
         g_.offsets[id] = offset;
-        for (u32 k = 0; k < left_length; ++k) g_.bytes[offset + k] = __ldcg(&g_.bytes[g_.offsets[left] + k]);
-        for (u32 k = 0; k < right_length; ++k)
-            g_.bytes[offset + left_length + k] = __ldcg(&g_.bytes[g_.offsets[right] + k]);
     }
 
+    static constexpr u32 kGroup = 16, kGroupLanes = (1u << kGroup) - 1, kWindow = kGroup - 5;
     static constexpr u32 kEnd = Cells<Symbol>::kEnd, kPad = Cells<Symbol>::kPad;
 
     MergeState& g_;
@@ -538,7 +558,8 @@ class Rounds {
     PairSet<Symbol> set_;
     HotPairs hot_;
     GridBarrier barrier_;
-    u64 num_merges_ = 0, threshold_ = 1, num_logged_ = 0, num_entries_ = 0, num_cells_ = 0, num_live_ = 0;
+    u64 num_merges_ = 0, num_bytes_ = 0, threshold_ = 1, num_logged_ = 0, num_entries_ = 0, num_cells_ = 0,
+        num_live_ = 0;
     u32 num_rounds_ = 0;
     bool has_hot_pairs_ = false;  // the log has all hot pairs, those of earlier launches included
     bool has_refilled_ = false;   // in this round

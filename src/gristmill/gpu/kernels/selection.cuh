@@ -216,17 +216,24 @@ __device__ __forceinline__ bool interferes(u32 left, u32 right, u32 later_left, 
     return left == later_right || right == later_left;
 }
 
-// Shortens the batch to the pairs before the first one that an earlier one interferes with.
+// Shortens the batch to the pairs before the first one that an earlier one interferes with. Most batches are short, so
+// few pairs are compared first.
 __device__ inline void cut_interfering(BlockState& s, u32 num) {
+    constexpr u32 kFew = 48;
     __syncthreads();
     if (threadIdx.x == 0) s.num_in_batch = num;
     __syncthreads();
-    for (u32 k = threadIdx.x; k < num * num; k += blockDim.x) {
-        const u32 later = k / num, earlier = k % num;
-        if (earlier < later && interferes(s.left[earlier], s.right[earlier], s.left[later], s.right[later]))
-            atomicMin(&s.num_in_batch, later);
+    for (u32 from = 0, to = min(num, kFew); from < num; from = to, to = num) {
+        for (u32 k = threadIdx.x; k < (to - from) * to; k += blockDim.x) {
+            const u32 later = from + k / to, earlier = k % to;
+            if (earlier < later && interferes(s.left[earlier], s.right[earlier], s.left[later], s.right[later]))
+                atomicMin(&s.num_in_batch, later);
+        }
+        __syncthreads();
+        const bool is_cut = s.num_in_batch < num;
+        __syncthreads();
+        if (is_cut) break;
     }
-    __syncthreads();
 }
 
 }  // namespace gristmill::gpu
