@@ -27,6 +27,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __shared__ static thread_local  // a block is an operating system thread
 #define __launch_bounds__(...)
 
 struct dim3 {

@@ -18,6 +18,13 @@ namespace gpu = gristmill::gpu;
 
 using Shape = gpu::TileShape<64, 20>;
 
+// The shapes of src/gristmill/gpu/variants.py fit. A multiprocessor keeps 1 KiB for itself per block.
+template <u32 kThreads, u32 kSegment>
+constexpr std::size_t kShared = sizeof(gpu::TileState<gpu::TileShape<kThreads, kSegment>>) + (1 << 10);
+static_assert(2 * kShared<512, 28> <= 228 << 10);
+static_assert(2 * kShared<384, 20> <= 164 << 10);
+static_assert(kShared<512, 20> <= 97 << 10);
+
 struct Found {
     u64 count, first;
     bool operator==(const Found&) const = default;

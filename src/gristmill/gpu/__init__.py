@@ -3,6 +3,7 @@
     driver.py     what the stages need of a GPU, and errors
     cuda.py       that, for CUDA: CuPy's arrays, streams and modules
     modules.py    the CUDA sources of this package as modules, compiled before or at run time
+    variants.py   which variant of a module a GPU needs, and its sizes
     state.py      the structs that kernels and host share
     counting.py   count: texts -> a word table in the memory of the GPU
     merging.py    merge: words -> ordered merges

@@ -54,6 +54,8 @@ def _import_cupy() -> Any:
 class CudaDriver:
     """A GPU of this machine."""
 
+    most_threads = 1024  # on all of them
+
     def __init__(self, cupy: Any, index: int) -> None:
         self._cupy = cupy
         self._device = cupy.cuda.Device(index)

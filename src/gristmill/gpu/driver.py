@@ -38,6 +38,7 @@ class Driver(Protocol):
     name: str  # for messages
     num_multiprocessors: int
     shared_bytes: int  # that a block can have
+    most_threads: int  # of a block
 
     @property
     def arrays(self) -> Any:

@@ -6,9 +6,21 @@
 #include "tiles.cuh"
 #include "word_lists.cuh"
 
-#ifndef GRISTMILL_CUDA_EMULATOR
-// A module has one pattern: -DGRISTMILL_PATTERN=gpt2.
+// A module has one pattern and one shape of tiles: -DGRISTMILL_PATTERN=gpt2 -DGRISTMILL_TILE_THREADS=512
+// -DGRISTMILL_TILE_SEGMENT=28. The C++ tests define none of them, and call the functions below themselves.
+#ifdef GRISTMILL_PATTERN
 using namespace gristmill::gpu;
+using Shape = TileShape<GRISTMILL_TILE_THREADS, GRISTMILL_TILE_SEGMENT>;
+
+// What the host must know to prepare a launch.
+extern "C" __global__ void describe(u64* sizes) {
+    if (blockIdx.x != 0 || threadIdx.x != 0) return;
+    sizes[0] = sizeof(CountState);
+    sizes[1] = sizeof(TileState<Shape>);
+    sizes[2] = Shape::kBytes;
+    sizes[3] = Shape::kAfter;
+    sizes[4] = kCacheLines;
+}
 
 extern "C" __global__ void prepare_classes(u8* classes, u64 size) { convert_class_table(classes, size); }
 
@@ -19,8 +31,7 @@ extern "C" __global__ void mark_specials(CountState* g, const u8* bytes, const u
 
 extern "C" __global__ void mark_gaps(CountState* g) { mark_all_gaps(*g); }
 
-extern "C" __global__ void __launch_bounds__(512, 2) count_tiles(CountState* g) {
-    using Shape = TileShape<512, 28>;
+extern "C" __global__ void __launch_bounds__(GRISTMILL_TILE_THREADS, 2) count_tiles(CountState* g) {
     Tiles<pattern::GRISTMILL_PATTERN, Shape>(*g, *reinterpret_cast<TileState<Shape>*>(dynamic_shared())).run();
 }
 

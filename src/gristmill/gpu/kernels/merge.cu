@@ -5,8 +5,8 @@
 #include "rounds.cuh"
 #include "start.cuh"
 
-// A module has one type of symbols and one tie-break: -DGRISTMILL_SYMBOL=u16 -DGRISTMILL_TIE_BREAK=smallest_ids. The C++
-// tests define neither, and call the functions below themselves.
+// A module has one type of symbols and one tie-break: -DGRISTMILL_SYMBOL=u16 -DGRISTMILL_TIE_BREAK=smallest_ids. The
+// C++ tests define neither, and call the functions below themselves.
 #ifdef GRISTMILL_SYMBOL
 using namespace gristmill::gpu;
 
@@ -15,6 +15,10 @@ extern "C" __global__ void describe(u64* sizes) {
     if (blockIdx.x != 0 || threadIdx.x != 0) return;
     sizes[0] = sizeof(MergeState);
     sizes[1] = sizeof(BlockState);
+    sizes[2] = kHotLog;
+    sizes[3] = kBins;
+    sizes[4] = kMostInBatch;
+    sizes[5] = kMostCandidates;
 }
 
 extern "C" __global__ void __launch_bounds__(1024, 1)

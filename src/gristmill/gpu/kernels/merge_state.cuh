@@ -54,16 +54,28 @@ enum class Outcome : u64 {
     ties,        // more pairs share the greatest count than a block can order
 };
 
-constexpr u32 kMostHot = 4096;         // pairs that a block keeps in shared memory
-constexpr u32 kHotLog = 1 << 16;       // pairs that became hot since the last refill
-constexpr u32 kMostCandidates = 1024;  // pairs that are put in order in a round
+// The shared memory that a block can have: 227 KiB on GPUs of data centers since 2022, 163 KiB on those before them,
+// 96 KiB or a little more on all others.
+#ifndef GRISTMILL_SHARED_KIB
+#define GRISTMILL_SHARED_KIB 227
+#endif
+constexpr u32 kSharedKib = GRISTMILL_SHARED_KIB;
+static_assert(kSharedKib == 227 || kSharedKib == 163 || kSharedKib == 96);
+constexpr u32 kMostHot = kSharedKib / 48 * 1024;                // pairs that a block keeps in shared memory
+constexpr u32 kHotLog = 1 << 16;                                // pairs that became hot since the last refill
+constexpr u32 kMostCandidates = kSharedKib < 163 ? 512 : 1024;  // pairs that are put in order in a round
 constexpr u32 kMostInBatch = 256;
-constexpr u32 kFewHot = 192;    // with fewer, a refill is due
-constexpr u32 kRefill = 1536;   // pairs that a refill makes hot
-constexpr u32 kBins = 1 << 14;  // of the counts of all pairs, in a refill
+constexpr u32 kFewHot = 192;               // with fewer, a refill is due
+constexpr u32 kRefill = kMostHot * 3 / 8;  // pairs that a refill makes hot
+// Bins of the counts of all pairs, in a refill: 2^kRefillBits bins per factor of two, which are less than 2^(6 + bits).
+constexpr u32 kRefillBits = kSharedKib < 163 ? 6 : kSharedKib < 227 ? 7 : 8;
+constexpr u32 kBins = 64 << kRefillBits;
 constexpr u32 kCandidateBins = 1024;
-constexpr u32 kBatchSlots = 2048;
-constexpr u32 kBloomWords = 512;
+constexpr u32 kBatchSlotBits = kSharedKib < 163 ? 10 : 11;
+constexpr u32 kBatchSlots = 1 << kBatchSlotBits;
+static_assert(kBatchSlots == 2 * kMostCandidates);
+constexpr u32 kBloomBits = kRefillBits + 1;  // the filter has the memory of the bins
+constexpr u32 kBloomWords = 1 << kBloomBits;
 
 // Read by all blocks, written between barriers. Every field has eight bytes, so that the host can fill it in as an
 // array.
@@ -117,7 +129,7 @@ struct Candidate {
 
 struct BlockState {
     union {
-        u32 bloom[kBloomWords * 32];  // a filter of 16,384 bits, once per bank, so that lanes do not collide
+        u32 bloom[kBloomWords * 32];  // a filter of 32 bits per word, once per bank, so that lanes do not collide
         u32 bins[kBins];
     };
     u32 hot[2][kMostHot];
@@ -137,5 +149,7 @@ struct BlockState {
     u32 chosen_bin, num_chosen, num_before_chosen;
     u32 scratch[40];
 };
+// A bit per word of the block comes after it.
+static_assert(sizeof(BlockState) + (4 << 10) <= kSharedKib << 10);
 
 }  // namespace gristmill::gpu

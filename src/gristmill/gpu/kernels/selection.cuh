@@ -22,7 +22,6 @@ __device__ __forceinline__ u64 least_in_bin(u32 bin) {
     const u32 shift = (bin >> kBits) - 1;
     return static_cast<u64>((bin & ((1u << kBits) - 1)) + (1u << kBits)) << shift;
 }
-constexpr u32 kRefillBits = 8;
 constexpr u32 kCandidateBits = 11;
 
 // Which of two tokens has the greater bytes: 1, 0 or -1.

@@ -76,7 +76,7 @@ class PairSet {
     // By one warp per pair.
     __device__ void insert(u32 left, u32 right, u32 index) {
         const u32 hash = bloom_hash(static_cast<Symbol>(left), static_cast<Symbol>(right));
-        atomicOr(&s_.bloom[(hash >> 23) * 32 + lane_of_thread()], 1u << (hash >> 18 & 31));
+        atomicOr(&s_.bloom[(hash >> (32 - kBloomBits)) * 32 + lane_of_thread()], 1u << (hash >> kBloomShift & 31));
         if (lane_of_thread() != 0) return;
         const u64 key = key_of(left, right);
         u32 at = slot_of(key);
@@ -86,7 +86,7 @@ class PairSet {
 
     __device__ bool may_contain(Symbol left, Symbol right) const {
         const u32 hash = bloom_hash(left, right);
-        return s_.bloom[(hash >> 23) * 32 + lane_of_thread()] >> (hash >> 18 & 31) & 1;
+        return s_.bloom[(hash >> (32 - kBloomBits)) * 32 + lane_of_thread()] >> (hash >> kBloomShift & 31) & 1;
     }
 
     // The index of a pair, or -1.
@@ -101,7 +101,11 @@ class PairSet {
     }
 
   private:
-    __device__ static u32 slot_of(u64 key) { return static_cast<u32>(key * 0x9E3779B97F4A7C15u >> 53); }
+    static constexpr u32 kBloomShift = 32 - kBloomBits - 5;
+
+    __device__ static u32 slot_of(u64 key) {
+        return static_cast<u32>(key * 0x9E3779B97F4A7C15u >> (64 - kBatchSlotBits));
+    }
 
     BlockState& s_;
 };
