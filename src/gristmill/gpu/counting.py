@@ -12,18 +12,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill._core import Buffer, Counter, TextRing, WordTable
+from gristmill._core import Counter, TextRing, WordTable
 from gristmill.errors import DeviceError
 from gristmill.gpu.driver import Driver, Event
 from gristmill.gpu.merging import DeviceWords, upload_words
 from gristmill.gpu.spilled import SpilledTables
 from gristmill.gpu.word_counts import MAX_CHUNK_BYTES, Chunk, WordCounts
 from gristmill.progress import OnProgress
+
+if TYPE_CHECKING:
+    from gristmill._core import Buffer
 
 SLOT_BYTES = 4 << 20
 RING_BYTES = 64 << 20
@@ -222,7 +225,7 @@ class GpuCounter:
         for other in others:
             with other.driver.active():
                 table, _ = other.counts.table(1, self._position)
-            first.counts.add(table)
+            first.counts.add(table, table.firsts)
         words, num_words = first.counts.listed(self._min_frequency)
         num_listed, num_bytes = len(words.counts), len(words.bytes)
         table = DeviceTable(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import threading
 from collections.abc import Generator
 from typing import Any
 
@@ -19,7 +21,8 @@ LEAST_SHARED_BYTES = 96 << 10
 INSTALL = 'Install it with: pip install "gristmill[gpu]"'
 
 
-def find_drivers() -> list[Driver]:
+@functools.cache
+def find_drivers() -> tuple[Driver, ...]:
     """Return the usable GPUs, at least one. Raises DeviceError with the reason if there is none."""
     cupy = _import_cupy()
     try:
@@ -35,7 +38,7 @@ def find_drivers() -> list[Driver]:
             reasons.append(str(error))
     if not drivers:
         raise DeviceError(" ".join(reasons) or "CUDA finds no GPU.")
-    return drivers
+    return tuple(drivers)
 
 
 def find_driver() -> Driver:
@@ -69,6 +72,9 @@ class CudaDriver:
             self._check()
             self._kernels = cupy.cuda.Stream(non_blocking=True)
             self._copies = cupy.cuda.Stream(non_blocking=True)
+            self._pool = cupy.cuda.MemoryPool()
+        self._lock = threading.RLock()
+        self._depth = 0
 
     def _check(self) -> None:
         if self._capability < LEAST_CAPABILITY:
@@ -87,21 +93,28 @@ class CudaDriver:
 
     @contextlib.contextmanager
     def active(self) -> Generator[None, None, None]:
-        pool = self._cupy.cuda.MemoryPool()
+        # Other threads wait: the streams and the memory of the driver belong to one run.
         with (
+            self._lock,
             self._translated(),
             self._device,
             self._kernels,
-            self._cupy.cuda.using_allocator(pool.malloc),
+            self._cupy.cuda.using_allocator(self._pool.malloc),
         ):
+            self._depth += 1
             try:
                 yield
             finally:
-                # Copies and kernels may still be at work on the arrays after an error.
-                with contextlib.suppress(self._cupy.cuda.runtime.CUDARuntimeError):
-                    self._copies.synchronize()
-                    self._kernels.synchronize()
-                pool.free_all_blocks()
+                self._depth -= 1
+                if self._depth == 0:
+                    self._free_memory()
+
+    def _free_memory(self) -> None:
+        # Copies and kernels may still be at work after an error.
+        with contextlib.suppress(self._cupy.cuda.runtime.CUDARuntimeError):
+            self._copies.synchronize()
+            self._kernels.synchronize()
+        self._pool.free_all_blocks()
 
     @contextlib.contextmanager
     def _translated(self) -> Generator[None, None, None]:
@@ -146,6 +159,9 @@ class CudaDriver:
 
     def address_of(self, array: DeviceArray) -> int:
         return int(array.data.ptr)
+
+    def clear(self, array: DeviceArray) -> None:
+        array.data.memset_async(0, array.nbytes, self._kernels)
 
     def upload(self, to: DeviceArray, values: NDArray[Any]) -> None:
         to.set(values, stream=self._kernels)

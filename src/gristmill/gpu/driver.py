@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -45,7 +46,7 @@ class Driver(Protocol):
         """The module with the functions that make arrays: `cupy`, or `numpy` with the emulator."""
 
     def active(self) -> AbstractContextManager[None]:
-        """Make this GPU the current one of this thread, and free the memory of all its arrays at the end."""
+        """Make this GPU the current one of this thread. May be nested; the outermost one frees unused memory."""
 
     def load(self, source: str, **defines: str) -> Module:
         """Return the module of `kernels/<source>.cu`, compiled with these macros."""
@@ -53,6 +54,9 @@ class Driver(Protocol):
     def free_bytes(self) -> int: ...
     def total_bytes(self) -> int: ...
     def address_of(self, array: DeviceArray) -> int: ...
+    def clear(self, array: DeviceArray) -> None:
+        """Fill an array with zeros."""
+
     def upload(self, to: DeviceArray, values: NDArray[Any]) -> None:
         """Copy values to an array before the kernels that are started next."""
 
@@ -73,3 +77,12 @@ class Driver(Protocol):
 
     def let_copies_wait(self, event: Event) -> None:
         """Let copies of text that are started from now on wait for the event."""
+
+
+@contextmanager
+def all_active(drivers: Sequence[Driver]) -> Generator[None, None, None]:
+    """Make all GPUs active, the first one last, so that it is the current one."""
+    with ExitStack() as stack:
+        for driver in reversed(drivers):
+            stack.enter_context(driver.active())
+        yield

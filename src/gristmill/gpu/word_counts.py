@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from gristmill._core import Counter, WordTable, class_tables
 from gristmill.errors import DeviceMemoryError
 from gristmill.gpu.driver import DeviceArray, Driver, Event
-from gristmill.gpu.modules import count_defines
 from gristmill.gpu.spilled import SpilledTables
 from gristmill.gpu.state import DeviceState
+from gristmill.gpu.variants import count_sizes, load_count, shape_for
 
 # The fields of CountState in kernels/count_state.cuh.
 FIELDS = (
@@ -23,13 +23,12 @@ FIELDS = (
 )  # fmt: skip
 HASH_MULTIPLIER = 0xD6E8FEB86659FD93
 WORD_BYTES = 32
-CACHE_LINES = 2048
 NO_START = 0xFFFFFFFF
 # A word in the index of a list has 28 bits.
 MAX_SLOTS = 1 << 28
 FIRST_ARENA_BYTES = 32 << 20
 MAX_CHUNK_BYTES = (1 << 32) - (1 << 20)
-THREADS = 256
+THREADS = 256  # of a block of the small kernels
 
 
 @dataclass(slots=True)
@@ -59,17 +58,6 @@ class WordList:
     longest: int
 
 
-@dataclass(frozen=True, slots=True)
-class TileFigures:
-    """A launch of count_tiles, and the size of a tile."""
-
-    threads: int
-    blocks: int
-    shared_bytes: int
-    num_bytes: int
-    num_bytes_after: int  # that a block loads as well
-
-
 class WordCounts:
     """Counts chunks on one GPU. Chunk after chunk: start(), then settle() before the text of the chunk is replaced."""
 
@@ -85,11 +73,14 @@ class WordCounts:
         self.driver = driver
         self.spilled = SpilledTables()
         self._pattern, self._special_tokens, self._num_threads = pattern, special_tokens, num_threads
-        self._module = driver.load("count", GRISTMILL_PATTERN=pattern, **count_defines(driver))
+        self._module = load_count(driver, pattern)
         self._arrays = driver.arrays
         self._state = DeviceState(driver, FIELDS)
-        self._tile = self._describe()
-        self._blocks = driver.num_multiprocessors * 8
+        self._sizes = count_sizes(driver, self._module)
+        assert self._sizes.state_bytes == 8 * len(FIELDS), "the struct of the kernels has other fields"
+        self._shape = shape_for(driver)
+        self._tile_blocks = self._shape.tile_blocks * driver.num_multiprocessors
+        self._blocks, self._threads = driver.num_multiprocessors * 8, min(THREADS, driver.most_threads)
         self._chunk: Chunk | None = None
         self._scratch: dict[str, DeviceArray] = {}
         self._is_cache_chosen = False
@@ -97,11 +88,11 @@ class WordCounts:
         self._prepare_classes()
         self._prepare_specials()
         self._state["hash_multiplier"] = HASH_MULTIPLIER
-        self._cache = self._arrays.zeros(CACHE_LINES, np.uint64)
+        self._cache = self._arrays.zeros(self._sizes.cache_lines, np.uint64)
         self._state["cache"] = self._cache
-        self._use_arena(self._arrays.empty(FIRST_ARENA_BYTES, np.uint8))
         # A block takes a tile only if all words of the tiles in work have room.
-        self._new_words_in_work = self._tile.blocks * (self._tile.num_bytes + self._tile.num_bytes_after)
+        self._new_words_in_work = self._tile_blocks * (self._sizes.tile_bytes + self._sizes.bytes_after)
+        self._use_arena(self._arrays.empty(FIRST_ARENA_BYTES, np.uint8))
         num_slots = 1 << (2 * self._new_words_in_work - 1).bit_length()
         self._most_slots = max(num_slots, most_slots or self._slots_that_fit())
         self._use_table(self._arrays.zeros((num_slots, WORD_BYTES // 8), np.uint64))
@@ -123,7 +114,7 @@ class WordCounts:
             self.driver.let_kernels_wait(chunk.copied)
         state = self._state
         state["text"], state["size"], state["position"] = chunk.text, chunk.size, chunk.position
-        state["num_tiles"] = state["stop_tile"] = -(-chunk.size // self._tile.num_bytes)
+        state["num_tiles"] = state["stop_tile"] = -(-chunk.size // self._sizes.tile_bytes)
         state["next_tile"] = state["num_spans"] = state["specials_overlap"] = 0
         state["first_starts"] = self._room("first_starts", state["num_tiles"], np.uint32)
         state["spans"] = self._room("spans", state["num_tiles"], np.uint64)
@@ -173,9 +164,9 @@ class WordCounts:
         self._module.launch(
             "count_tiles",
             self._state.array,
-            blocks=self._tile.blocks,
-            threads=self._tile.threads,
-            shared_bytes=self._tile.shared_bytes,
+            blocks=self._tile_blocks,
+            threads=self._shape.tile_threads,
+            shared_bytes=self._sizes.shared_bytes,
         )
 
     # Text that the host counts
@@ -195,22 +186,23 @@ class WordCounts:
     def _count_on_host(self, chunk: Chunk, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
         """Count parts of the chunk with the core, and add their words to the table."""
         gaps = np.concatenate([*chunk.gaps, np.array([], np.uint32)]).astype(np.int64)
-        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-            text = self.driver.to_host(chunk.text[begin:end])
-            first, last = np.searchsorted(gaps, (begin, end))
-            inside = gaps[first:last] - begin
-            text_begins = np.concatenate(([0], inside + 1))
-            text_ends = np.concatenate((inside, [end - begin]))
-            counter = Counter(
-                pattern=self._pattern, special_tokens=self._special_tokens, num_threads=self._num_threads
-            )
-            counter.add_spans(text, text_begins, text_ends)
-            table, figures = counter.finish()
-            self._num_host_pieces += figures["num_pieces"]
-            self.add(table, chunk.position + begin - int(first))
+        # A part ends at each gap in it, and another one begins after the gap.
+        inside = gaps[np.searchsorted(ends, gaps, side="right") < np.searchsorted(begins, gaps, side="right")]
+        begins, ends = np.sort(np.append(begins, inside + 1)), np.sort(np.append(ends, inside))
+        first = int(begins[0])
+        text = self.driver.to_host(chunk.text[first : int(ends[-1])])
+        counter = Counter(pattern=self._pattern, special_tokens=self._special_tokens, num_threads=self._num_threads)
+        counter.add_spans(text, begins - first, ends - first)
+        table, figures = counter.finish()
+        self._num_host_pieces += figures["num_pieces"]
+        # The core has counted positions over the parts, one after the other.
+        before = np.concatenate(([0], np.cumsum(ends - begins)))
+        parts = np.searchsorted(before, table.firsts.astype(np.int64), side="right") - 1
+        moved = begins[parts] - before[parts] - np.searchsorted(gaps, begins[parts]) + chunk.position
+        self.add(table, table.firsts + moved.astype(np.uint64))
 
-    def add(self, table: WordTable, position: int = 0) -> None:
-        """Add the words of a table, whose positions count from `position`."""
+    def add(self, table: WordTable, firsts: NDArray[np.uint64]) -> None:
+        """Add the words of a table with their first positions in the corpus."""
         num_words = len(table)
         if num_words == 0:
             return
@@ -218,7 +210,7 @@ class WordCounts:
         num_arena_bytes = int(np.sum((lengths + np.uint64(15)) & ~np.uint64(7)))
         self._make_room(num_words, num_arena_bytes)
         parts = []
-        for values in (table.data, table.offsets, table.counts, table.firsts + np.uint64(position)):
+        for values in (table.data, table.offsets, table.counts, firsts):
             parts.append(self._arrays.empty(len(values), values.dtype))
             self.driver.upload(parts[-1], values)
         self._state.upload()
@@ -287,9 +279,7 @@ class WordCounts:
         self._state["arena"] = arena
         self._state["arena_capacity"] = len(arena)
         # A long word takes at most twice its size: a header, and up to 7 bytes after it.
-        self._state["most_arena"] = len(arena) - 2 * self._tile.blocks * (
-            self._tile.num_bytes + self._tile.num_bytes_after
-        )
+        self._state["most_arena"] = len(arena) - 2 * self._new_words_in_work
 
     # The result
 
@@ -324,7 +314,7 @@ class WordCounts:
         counts, firsts, sizes = (self._arrays.empty(num_words, np.uint64) for _ in range(3))
         self._module.launch(
             "order_sizes", words.offsets, words.counts, words.firsts, order, np.uint64(num_words), counts, firsts,
-            sizes, blocks=self._blocks, threads=THREADS,
+            sizes, blocks=self._blocks, threads=self._threads,
         )  # fmt: skip
         sizes = self.driver.to_host(sizes)
         host_offsets = np.zeros(num_words + 1, np.uint64)
@@ -334,7 +324,7 @@ class WordCounts:
         data = self._arrays.empty(len(words.bytes), np.uint8)
         self._module.launch(
             "order_bytes", words.bytes, words.offsets, order, np.uint64(num_words), data, offsets,
-            blocks=self._blocks, threads=THREADS,
+            blocks=self._blocks, threads=self._threads,
         )  # fmt: skip
         return WordTable.from_counted(
             self.driver.to_host(data),
@@ -346,21 +336,13 @@ class WordCounts:
 
     # Preparations
 
-    def _describe(self) -> TileFigures:
-        sizes = self._arrays.zeros(8, np.uint64)
-        self._module.launch("describe", sizes, blocks=1, threads=32)
-        state, shared_bytes, num_bytes, num_bytes_after, _, threads = self.driver.to_host(sizes)[:6].tolist()
-        assert state == 8 * len(FIELDS), "the struct of the kernels has other fields"
-        blocks = 2 if 2 * shared_bytes <= self.driver.shared_bytes_of_multiprocessor else 1
-        return TileFigures(threads, blocks * self.driver.num_multiprocessors, shared_bytes, num_bytes, num_bytes_after)
-
     def _prepare_classes(self) -> None:
         rows, classes = class_tables()
         self._class_rows, self._classes = (self._arrays.empty(len(part), part.dtype) for part in (rows, classes))
         self.driver.upload(self._class_rows, rows)
         self.driver.upload(self._classes, classes)
         self._module.launch(
-            "prepare_classes", self._classes, np.uint64(len(classes)), blocks=self._blocks, threads=THREADS
+            "prepare_classes", self._classes, np.uint64(len(classes)), blocks=self._blocks, threads=self._threads
         )
         self._state["class_rows"], self._state["classes"] = self._class_rows, self._classes
 
@@ -389,7 +371,7 @@ class WordCounts:
         return self._scratch[name]
 
     def _launch(self, kernel: str, *arguments: object) -> None:
-        self._module.launch(kernel, self._state.array, *arguments, blocks=self._blocks, threads=THREADS)
+        self._module.launch(kernel, self._state.array, *arguments, blocks=self._blocks, threads=self._threads)
 
 
 def may_overlap(special_tokens: list[bytes]) -> bool:
