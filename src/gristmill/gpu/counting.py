@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ MAX_READERS = 12
 MAX_COPIES = 3
 # The first chunk is small: the words that it has often are counted in shared memory from then on.
 FIRST_CHUNK_BYTES = 16 << 20
-CHUNK_BYTES = 128 << 20
+CHUNK_BYTES = 64 << 20
 PROGRESS_SECONDS = 0.1
 
 
@@ -143,8 +144,8 @@ class GpuCounter:
         """Return the table and the figures that `_core.Counter.finish` returns."""
         self._close_chunk()
         for gpu in self._gpus:
-            with gpu.driver.active():
-                gpu.counts.settle()
+            with self._current(gpu):
+                gpu.counts.finish()
         counted = time.perf_counter()
         num_spilled = sum(len(gpu.counts.spilled) for gpu in self._gpus)
         table, num_words = self._joined_on_host() if num_spilled else self._joined()
@@ -198,19 +199,22 @@ class GpuCounter:
     def _append(self, text: NDArray[np.uint8], gaps: NDArray[np.uint32]) -> Event:
         gpu = self._gpus[self._turn]
         self._position += len(text) - len(gaps)
-        with gpu.driver.active():
+        with self._current(gpu):
             return gpu.append(text, gaps)
 
     def _close_chunk(self) -> None:
         gpu = self._gpus[self._turn]
         if gpu.chunk.size == 0:
             return
-        with gpu.driver.active():
+        with self._current(gpu):
             gpu.start_chunk()
         self._turn = (self._turn + 1) % len(self._gpus)
         self._gpus[self._turn].chunk.restart(self._position)
         if self._turn == 0:
             self._chunk_limit = self._chunk_bytes
+
+    def _current(self, gpu: _Gpu) -> AbstractContextManager[None]:
+        return gpu.driver.active() if len(self._gpus) > 1 else nullcontext()
 
     def _report(self, done: int, total: int) -> None:
         now = time.monotonic()
@@ -224,8 +228,8 @@ class GpuCounter:
         first, *others = self._gpus
         for other in others:
             with other.driver.active():
-                table, _ = other.counts.table(1, self._position)
-            first.counts.add(table, table.firsts)
+                others_table, _ = other.counts.table(1, self._position)
+            first.counts.add(others_table, others_table.firsts)
         words, num_words = first.counts.listed(self._min_frequency)
         num_listed, num_bytes = len(words.counts), len(words.bytes)
         table = DeviceTable(

@@ -27,6 +27,7 @@ NO_START = 0xFFFFFFFF
 # A word in the index of a list has 28 bits.
 MAX_SLOTS = 1 << 28
 FIRST_ARENA_BYTES = 32 << 20
+MAX_PART_BYTES = 64 << 20
 MAX_CHUNK_BYTES = (1 << 32) - (1 << 20)
 THREADS = 256  # of a block of the small kernels
 
@@ -84,7 +85,8 @@ class WordCounts:
         self._chunk: Chunk | None = None
         self._scratch: dict[str, DeviceArray] = {}
         self._is_cache_chosen = False
-        self._num_host_pieces = 0
+        self._parts: list[tuple[int, NDArray[np.uint8]]] = []  # texts that the host counts, with their positions
+        self._num_part_bytes = self._num_host_pieces = 0
         self._prepare_classes()
         self._prepare_specials()
         self._state["hash_multiplier"] = HASH_MULTIPLIER
@@ -147,18 +149,23 @@ class WordCounts:
         state = self._state
         state.download()
         if state["specials_overlap"]:
-            self._count_on_host(chunk, np.array([0]), np.array([chunk.size]))
+            self._keep_for_host(chunk, np.array([0]), np.array([chunk.size]))
         else:
             while state["next_tile"] < state["num_tiles"]:
                 self._make_room(0, 0)
                 self._count_tiles()
                 state.download()
             if state["num_spans"]:
-                self._count_on_host(chunk, *self._spans())
+                self._keep_for_host(chunk, *self._spans())
         if 2 * state["num_words"] > self._num_slots:
             self._make_room(0, 0)
         elif not self._is_cache_chosen:
             self._choose_cached()
+
+    def finish(self) -> None:
+        """Finish all chunks."""
+        self.settle()
+        self._count_parts()
 
     def _count_tiles(self) -> None:
         self._module.launch(
@@ -183,23 +190,41 @@ class WordCounts:
         order = np.argsort(begins)
         return begins[order], starts[after][order]
 
-    def _count_on_host(self, chunk: Chunk, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
-        """Count parts of the chunk with the core, and add their words to the table."""
+    def _keep_for_host(self, chunk: Chunk, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+        """Keep parts of the chunk for the core, which counts them together."""
         gaps = np.concatenate([*chunk.gaps, np.array([], np.uint32)]).astype(np.int64)
         # A part ends at each gap in it, and another one begins after the gap.
         inside = gaps[np.searchsorted(ends, gaps, side="right") < np.searchsorted(begins, gaps, side="right")]
         begins, ends = np.sort(np.append(begins, inside + 1)), np.sort(np.append(ends, inside))
         first = int(begins[0])
         text = self.driver.to_host(chunk.text[first : int(ends[-1])])
+        positions = chunk.position + begins - np.searchsorted(gaps, begins)
+        self._parts += [
+            (position, text[begin:end])
+            for position, begin, end in zip(
+                positions.tolist(), (begins - first).tolist(), (ends - first).tolist(), strict=True
+            )
+            if begin < end
+        ]
+        self._num_part_bytes += int(np.sum(ends - begins))
+        if self._num_part_bytes > MAX_PART_BYTES:
+            self._count_parts()
+
+    def _count_parts(self) -> None:
+        """Count the parts that were kept, and add their words to the table."""
+        parts, self._parts, self._num_part_bytes = self._parts, [], 0
+        if not parts:
+            return
+        ends = np.cumsum([len(text) for _, text in parts])
+        begins = np.append(0, ends[:-1])
         counter = Counter(pattern=self._pattern, special_tokens=self._special_tokens, num_threads=self._num_threads)
-        counter.add_spans(text, begins - first, ends - first)
+        counter.add_spans(np.concatenate([text for _, text in parts]), begins, ends)
         table, figures = counter.finish()
         self._num_host_pieces += figures["num_pieces"]
         # The core has counted positions over the parts, one after the other.
-        before = np.concatenate(([0], np.cumsum(ends - begins)))
-        parts = np.searchsorted(before, table.firsts.astype(np.int64), side="right") - 1
-        moved = begins[parts] - before[parts] - np.searchsorted(gaps, begins[parts]) + chunk.position
-        self.add(table, table.firsts + moved.astype(np.uint64))
+        moved = np.array([position for position, _ in parts]) - begins
+        number = np.searchsorted(ends, table.firsts.astype(np.int64), side="right")
+        self.add(table, table.firsts + moved[number].astype(np.uint64))
 
     def add(self, table: WordTable, firsts: NDArray[np.uint64]) -> None:
         """Add the words of a table with their first positions in the corpus."""
@@ -285,7 +310,6 @@ class WordCounts:
 
     def listed(self, min_frequency: int) -> tuple[WordList, int]:
         """Return the words with at least this count, and the number of words with any count."""
-        self.settle()
         totals = self._arrays.zeros(4, np.uint64)
         self._state["num_extracted"] = 0
         self._state.upload()
