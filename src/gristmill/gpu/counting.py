@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from gristmill._core import Counter, TextRing, WordTable
 from gristmill.errors import DeviceError
 from gristmill.gpu.driver import Driver, Event
-from gristmill.gpu.merging import DeviceWords, upload_words
 from gristmill.gpu.spilled import SpilledTables
 from gristmill.gpu.word_counts import MAX_CHUNK_BYTES, Chunk, WordCounts
+from gristmill.gpu.words import DeviceWords, upload_words
 from gristmill.progress import OnProgress
 
 if TYPE_CHECKING:
@@ -231,11 +231,21 @@ class GpuCounter:
                 others_table, _ = other.counts.table(1, self._position)
             first.counts.add(others_table, others_table.firsts)
         words, num_words = first.counts.listed(self._min_frequency)
-        num_listed, num_bytes = len(words.counts), len(words.bytes)
+        num_listed = len(words.counts)
+        num_pieces = sum(gpu.counts.num_pieces for gpu in self._gpus)
         table = DeviceTable(
             first.driver,
             num_listed,
-            lambda: DeviceWords(words.bytes, words.offsets, words.counts, num_listed, num_bytes, words.longest),
+            lambda: DeviceWords(
+                bytes=words.bytes,
+                offsets=words.offsets,
+                counts=words.counts,
+                num_words=num_listed,
+                num_bytes=len(words.bytes),
+                longest=words.longest,
+                num_pieces=num_pieces,
+                is_in_order=False,
+            ),
             lambda: first.counts.in_order(words, self._position),
         )
         return table, num_words

@@ -23,7 +23,7 @@ INSTALL = 'Install it with: pip install "gristmill[gpu]"'
 
 @functools.cache
 def find_drivers() -> tuple[Driver, ...]:
-    """Return the usable GPUs, at least one. Raises DeviceError with the reason if there is none."""
+    """Return the usable GPUs, at least one. Raises DeviceError with the reason if this machine has no such GPU."""
     cupy = _import_cupy()
     try:
         num_devices = cupy.cuda.runtime.getDeviceCount()
@@ -42,7 +42,7 @@ def find_drivers() -> tuple[Driver, ...]:
 
 
 def find_driver() -> Driver:
-    """Return the first usable GPU. Raises DeviceError with the reason if there is none."""
+    """Return the first usable GPU. Raises DeviceError with the reason if this machine has no such GPU."""
     return find_drivers()[0]
 
 
@@ -63,7 +63,7 @@ class CudaDriver:
         self._cupy = cupy
         self._device = cupy.cuda.Device(index)
         self._modules: dict[tuple[str, ...], Module] = {}
-        with self._translated(), self._device:
+        with self.translated(), self._device:
             properties = cupy.cuda.runtime.getDeviceProperties(index)
             self.name: str = f"{properties['name'].decode()} (GPU {index})"
             self.num_multiprocessors: int = properties["multiProcessorCount"]
@@ -96,7 +96,7 @@ class CudaDriver:
         # Other threads wait: the streams and the memory of the driver belong to one run.
         with (
             self._lock,
-            self._translated(),
+            self.translated(),
             self._device,
             self._kernels,
             self._cupy.cuda.using_allocator(self._pool.malloc),
@@ -117,7 +117,7 @@ class CudaDriver:
         self._pool.free_all_blocks()
 
     @contextlib.contextmanager
-    def _translated(self) -> Generator[None, None, None]:
+    def translated(self) -> Generator[None, None, None]:
         cuda = self._cupy.cuda
         try:
             yield
@@ -152,6 +152,7 @@ class CudaDriver:
         return module
 
     def free_bytes(self) -> int:
+        self._pool.free_all_blocks()  # those without an array
         return int(self._cupy.cuda.runtime.memGetInfo()[0])
 
     def total_bytes(self) -> int:

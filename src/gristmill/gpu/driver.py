@@ -48,10 +48,15 @@ class Driver(Protocol):
     def active(self) -> AbstractContextManager[None]:
         """Make this GPU the current one of this thread. May be nested; the outermost one frees unused memory."""
 
+    def translated(self) -> AbstractContextManager[None]:
+        """Raise `DeviceError` for what CUDA reports, as `active()` does at its end."""
+
     def load(self, source: str, **defines: str) -> Module:
         """Return the module of `kernels/<source>.cu`, compiled with these macros."""
 
-    def free_bytes(self) -> int: ...
+    def free_bytes(self) -> int:
+        """Return how much memory new arrays can have."""
+
     def total_bytes(self) -> int: ...
     def address_of(self, array: DeviceArray) -> int: ...
     def clear(self, array: DeviceArray) -> None:
@@ -64,7 +69,7 @@ class Driver(Protocol):
         """Copy an array to the host, after all kernels that were started."""
 
     def make_pinned(self, num_bytes: int) -> NDArray[np.uint8]:
-        """Return host memory that the GPU can read while this thread goes on."""
+        """Return host memory that the GPU can read while this thread does other work."""
 
     def copy_text(self, to: DeviceArray, text: NDArray[np.uint8]) -> Event:
         """Start to copy pinned text beside the kernels. The event is the end of the copy."""

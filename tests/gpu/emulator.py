@@ -1,0 +1,178 @@
+"""A GPU for the tests: the CUDA kernels on the CPU, with the emulator of `cpp/tests/cuda_emulator.hpp`."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+from gristmill.errors import DeviceMemoryError
+from gristmill.gpu import modules
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = Path(__file__).with_name("emulated_kernels.cpp")
+EMULATOR = ROOT / "cpp/tests/cuda_emulator.hpp"
+
+
+def find_compiler() -> str | None:
+    """Return a compiler for C++20, or None."""
+    names = [os.environ["CXX"]] if "CXX" in os.environ else ["g++", "clang++", "c++"]
+    return next((path for name in names if (path := shutil.which(name))), None)
+
+
+class EmulatedDriver:
+    """A small GPU. `folder` keeps the compiled kernels."""
+
+    name = "the emulator"
+    num_multiprocessors = 2
+    shared_bytes = 227 << 10
+    most_threads = 64
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._modules: dict[tuple[str, ...], EmulatedModule] = {}
+        self.arrays = EmulatedArrays(self)
+        self.memory = 1 << 30  # a larger array does not fit
+
+    @contextlib.contextmanager
+    def active(self):
+        with self.translated():
+            yield
+
+    @contextlib.contextmanager
+    def translated(self):
+        try:
+            yield
+        except EmulatedMemoryError as error:
+            raise DeviceMemoryError(f"the memory of the GPU is full: {error}") from error
+
+    def load(self, source: str, **defines: str) -> EmulatedModule:
+        options = modules.options_of(defines)
+        if (source, *options) not in self._modules:
+            library = _compiled(self._folder, source, options)
+            self._modules[source, *options] = EmulatedModule(library, self)
+        return self._modules[source, *options]
+
+    def free_bytes(self) -> int:
+        return self.memory
+
+    def total_bytes(self) -> int:
+        return self.memory
+
+    def address_of(self, array) -> int:
+        return array.ctypes.data
+
+    def clear(self, array) -> None:
+        array.fill(0)
+
+    def upload(self, to, values) -> None:
+        assert to.shape == values.shape and to.dtype == values.dtype  # as CuPy demands
+        to[...] = values
+
+    def to_host(self, array):
+        return array.copy()
+
+    def make_pinned(self, num_bytes: int):
+        return np.empty(num_bytes, np.uint8)
+
+    def copy_text(self, to, text) -> EmulatedEvent:
+        to[: len(text)] = text
+        return EmulatedEvent()
+
+    def mark(self) -> EmulatedEvent:
+        return EmulatedEvent()
+
+    def let_kernels_wait(self, event: EmulatedEvent) -> None:
+        pass
+
+    def let_copies_wait(self, event: EmulatedEvent) -> None:
+        pass
+
+
+class EmulatedMemoryError(Exception):
+    """As CuPy's: no MemoryError."""
+
+
+class EmulatedEvent:
+    """All work is done at once."""
+
+    def is_done(self) -> bool:
+        return True
+
+    def wait(self) -> None:
+        pass
+
+
+class EmulatedArrays:
+    """NumPy, where memory has a limit and new arrays have old contents."""
+
+    def __init__(self, driver: EmulatedDriver) -> None:
+        self._driver = driver
+
+    def __getattr__(self, name: str):
+        return getattr(np, name)
+
+    def zeros(self, shape, dtype):
+        array = self.empty(shape, dtype)
+        array.fill(0)
+        return array
+
+    def empty(self, shape, dtype):
+        num_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        if num_bytes > self._driver.memory:
+            raise EmulatedMemoryError(f"{num_bytes:,} bytes")
+        # As aligned as CUDA's.
+        memory = np.full(num_bytes + 256, 0xCD, np.uint8)
+        begin = -memory.ctypes.data % 256
+        return memory[begin : begin + num_bytes].view(dtype).reshape(shape)
+
+
+class EmulatedModule:
+    """The kernels of one source."""
+
+    def __init__(self, library: ctypes.CDLL, driver: EmulatedDriver) -> None:
+        self._library = library
+        self._driver = driver
+
+    def launch(
+        self, kernel: str, *arguments, blocks: int, threads: int, shared_bytes: int = 0, together: bool = False
+    ) -> None:
+        assert threads <= self._driver.most_threads and shared_bytes <= self._driver.shared_bytes
+        assert not together or blocks <= self._driver.num_multiprocessors * 2
+        bits = np.array([_bits(argument) for argument in arguments], np.uint64)
+        launch = self._library[f"launch_{kernel}"]
+        launch.restype = ctypes.c_uint
+        num = launch(ctypes.c_void_p(bits.ctypes.data), len(bits), blocks, threads, ctypes.c_uint64(shared_bytes))
+        assert num == len(bits), f"{kernel} has {num} arguments, not {len(bits)}"
+
+
+def _bits(argument) -> int:
+    if isinstance(argument, np.ndarray):
+        assert argument.flags.c_contiguous
+        return argument.ctypes.data
+    assert isinstance(argument, np.uint32 | np.uint64)  # CuPy passes a Python int as 64 bits with a sign
+    return int(argument)
+
+
+def _compiled(folder: Path, source: str, options: tuple[str, ...]) -> ctypes.CDLL:
+    compiler = find_compiler()
+    assert compiler is not None
+    command = [compiler, "-O1", "-shared", "-fPIC", "-pthread", *options, f'-DGRISTMILL_SOURCE="kernels/{source}.cu"']
+    command += [f"-I{EMULATOR.parent}", f"-I{modules.KERNELS.parent}"]
+    text = "\0".join([*command, modules.source_of(source), SOURCE.read_text(), EMULATOR.read_text()])
+    library = folder / f"{source}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.so"
+    # The processes of `pytest -n` share the folder.
+    with (folder / f"{library.stem}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not library.exists():
+            part = library.with_suffix(".part")
+            subprocess.run([*command, str(SOURCE), "-o", str(part)], check=True, timeout=300)
+            part.rename(library)
+    return ctypes.CDLL(str(library))
