@@ -27,7 +27,7 @@ JOBS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-cpp_sources := $(shell find cpp bindings benchmarks src/gristmill/gpu -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
+cpp_sources := $(shell find cpp bindings benchmarks src/gristmill/gpu tests/gpu -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
 python_sources := $(shell find src/gristmill -name '*.py' -o -name '*.pyi' -o -path '*/view/static/*' -o -name '*.html' -o -name py.typed)
 # Scripts that mypy --strict and pyright check: one uses every public name, the other makes mistakes on purpose.
 typed_scripts := tests/typing/every_public_name.py tests/typing/mistakes.py

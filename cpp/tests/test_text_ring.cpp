@@ -1,12 +1,11 @@
 // The ring of texts that are read ahead, against the texts themselves.
-#include "gristmill/text_ring.hpp"
-
 #include <random>
 #include <string>
 #include <vector>
 
 #include "check.hpp"
 #include "gristmill/errors.hpp"
+#include "gristmill/text_ring.hpp"
 
 namespace {
 
@@ -90,7 +89,9 @@ int main() {
     std::vector<std::string> many(1000, "some text");
     gm::ViewTexts views({many.begin(), many.end()});
     std::vector<std::uint8_t> memory(256);
-    { gm::TextRing ring(views, memory, 64, 3); }
+    {
+        gm::TextRing ring(views, memory, 64, 3);
+    }
     bool is_refused = false;
     try {
         gm::TextRing ring(views, {}, 64, 3);

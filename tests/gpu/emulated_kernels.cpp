@@ -34,10 +34,10 @@ unsigned launch(void (*kernel)(Arguments...), const u64* bits, unsigned num, uns
 
 }  // namespace
 
-#define KERNEL(name)                                                                                        \
-    extern "C" unsigned launch_##name(const u64* bits, unsigned num, unsigned blocks, unsigned threads,     \
-                                      u64 shared_bytes) {                                                   \
-        return launch(name, bits, num, blocks, threads, shared_bytes);                                      \
+#define KERNEL(name)                                                                                    \
+    extern "C" unsigned launch_##name(const u64* bits, unsigned num, unsigned blocks, unsigned threads, \
+                                      u64 shared_bytes) {                                               \
+        return launch(name, bits, num, blocks, threads, shared_bytes);                                  \
     }
 
 KERNEL(describe)

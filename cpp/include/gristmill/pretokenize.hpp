@@ -33,7 +33,8 @@ std::string_view pattern_name(Pattern pattern);
 // The Unicode version of the class tables, e.g. "17.0.0".
 std::string_view unicode_version();
 
-// The classes of code point c are classes[64 * rows[c / 64] + c % 64]; their bits are in cpp/src/pretokenize/unicode.hpp.
+// The classes of code point c are classes[64 * rows[c / 64] + c % 64]; their bits are in
+// cpp/src/pretokenize/unicode.hpp.
 struct ClassTables {
     std::span<const std::uint16_t> rows;
     std::span<const std::uint8_t> classes;
