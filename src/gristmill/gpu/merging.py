@@ -104,7 +104,7 @@ def _are_right(given: NDArray[np.uint32]) -> bool:
 
 
 def _make_rounds(driver: Driver, run: MergeRun, task: MergeTask, on_progress: _core.OnProgress | None) -> bool:
-    """Learn until all merges are learned, or no pair is left. Returns False if the GPU cannot go on."""
+    """Learn until all merges are learned, or no pair is left. Returns False if the GPU cannot continue."""
     rounds = FIRST_ROUNDS
     reported = time.perf_counter()
     while True:

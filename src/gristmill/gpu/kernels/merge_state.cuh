@@ -77,6 +77,8 @@ static_assert(kBatchSlots == 2 * kMostCandidates);
 constexpr u32 kBloomBits = kRefillBits + 1;  // the filter has the memory of the bins
 constexpr u32 kBloomWords = 1 << kBloomBits;
 
+constexpr u64 kNoLimit = 0xffffffff;  // max_token_bytes if tokens may have any length
+
 // Read by all blocks, written between barriers. Every field has eight bytes, so that the host can fill it in as an
 // array.
 struct MergeState {

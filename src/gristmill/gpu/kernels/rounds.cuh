@@ -463,8 +463,12 @@ class Rounds {
         }
     }
 
+    __device__ bool is_too_long(u32 left, u32 right) const {
+        return g_.max_token_bytes != kNoLimit && length_of(left) + length_of(right) > g_.max_token_bytes;
+    }
+
     __device__ void add(u32 left, u32 right, int match, u64 weight) {
-        if (length_of(left) + length_of(right) > g_.max_token_bytes) return;
+        if (is_too_long(left, right)) return;
         bool is_new = false;
         const u64 entry = table_.find_or_insert(key_of(left, right), is_new);
         if (entry == kNoEntry) {
@@ -480,7 +484,9 @@ class Rounds {
         if (now >= s_.count[s_.num_in_batch - 1]) atomicMax(&births()[match], now);
     }
 
+    // A pair that is too long may have an entry: in a batch that was cut, a shorter token had its id.
     __device__ void subtract(u32 left, u32 right, u64 weight) {
+        if (is_too_long(left, right)) return;
         const u64 entry = table_.find(key_of(left, right));
         if (entry != kNoEntry) atomicAdd(&table_[entry].count, static_cast<u64>(0) - weight);
     }
