@@ -45,11 +45,21 @@ class GridBarrier {
     __device__ explicit GridBarrier(u32* arrived) : arrived_(arrived) {}
 
     __device__ void wait() {
+        arrive();
+        await();
+    }
+
+    // After arrive(), a block may do what no other block waits for, until it calls await().
+    __device__ void arrive() {
         __syncthreads();
         target_ += gridDim.x;
         if (threadIdx.x == 0) {
             __threadfence();
             atomicAdd(arrived_, 1u);
+        }
+    }
+    __device__ void await() {
+        if (threadIdx.x == 0) {
             while (load_acquire(arrived_) < target_) __nanosleep(20);
             __threadfence();
         }
@@ -60,6 +70,15 @@ class GridBarrier {
     u32* arrived_;
     u32 target_ = 0;
 };
+
+// Hands out the next places of a list in shared memory to the threads that want one. All lanes of the warp call this.
+__device__ __forceinline__ u32 place_in_block(bool wants, u32* num) {
+    const u32 wanting = __ballot_sync(kAllLanes, wants);
+    if (!wanting) return 0;
+    u32 first = 0;
+    if (lane_of_thread() == 0) first = atomicAdd(num, static_cast<u32>(__popc(wanting)));
+    return __shfl_sync(kAllLanes, first, 0) + __popc(wanting & ((1u << lane_of_thread()) - 1));
+}
 
 // The sum of the values of the lower lanes; `total` becomes the sum of all lanes.
 __device__ __forceinline__ u32 sum_before_in_warp(u32 value, u32& total) {

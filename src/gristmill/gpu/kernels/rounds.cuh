@@ -91,7 +91,9 @@ class Rounds {
         visit_words<true>();
         ++num_rounds_;
         num_merges_ += s_.num_in_batch;
-        barrier_.wait();
+        barrier_.arrive();
+        clear_set();
+        barrier_.await();
         num_live_ = __ldcg(&g_.num_live);
         return Outcome::running;
     }
@@ -188,7 +190,7 @@ class Rounds {
     // Blocks have the candidates in different places, but in the same order by ids, which numbers them for all.
     __device__ void order_by_first_occurrence() {
         u64* firsts = g_.firsts + (num_rounds_ & 1) * kMostCandidates;
-        set_.clear();
+        start_set();
         for (u32 i = threadIdx.x / 32; i < s_.num_candidates; i += blockDim.x / 32) {
             const Candidate& candidate = s_.candidates[s_.order[i]];
             set_.insert(candidate.left, candidate.right, i);
@@ -237,8 +239,18 @@ class Rounds {
         __syncthreads();
     }
 
-    __device__ void fill_set() {
+    __device__ void clear_set() {
         set_.clear();
+        is_set_clear_ = true;
+    }
+
+    __device__ void start_set() {
+        if (!is_set_clear_) clear_set();
+        is_set_clear_ = false;
+    }
+
+    __device__ void fill_set() {
+        start_set();
         for (u32 i = threadIdx.x / 32; i < s_.num_in_batch; i += blockDim.x / 32)
             set_.insert(s_.left[i], s_.right[i], i);
         __syncthreads();
@@ -247,6 +259,7 @@ class Rounds {
     // Makes about kRefill pairs hot. Returns false if more than kMostHot pairs share the greatest count.
     __device__ bool refill() {
         has_refilled_ = has_hot_pairs_ = true;
+        is_set_clear_ = false;  // the bins have the same memory
         const u64 share = (table_.size() + gridDim.x - 1) / gridDim.x;
         const u64 begin = share * blockIdx.x, end = min(begin + share, table_.size());
         for (u32 i = threadIdx.x; i < kBins; i += blockDim.x) s_.bins[i] = 0;
@@ -526,7 +539,8 @@ class Rounds {
 
     // 5. commit, except for the words. The blocks share the tokens, one warp per token.
     __device__ void commit_batch() {
-        const u32 warp = threadIdx.x / 32, num = s_.num_in_batch;
+        // The last warps, because the first ones have words to rewrite.
+        const u32 warp = (blockDim.x - 1 - threadIdx.x) / 32, num = s_.num_in_batch;
         for (u32 i = blockIdx.x + gridDim.x * warp; i < num; i += gridDim.x * (blockDim.x / 32)) write_token(i);
         num_bytes_ += s_.batch_ends[num - 1];
         if (blockIdx.x != 0) return;
@@ -569,6 +583,7 @@ class Rounds {
     u32 num_rounds_ = 0;
     bool has_hot_pairs_ = false;  // the log has all hot pairs, those of earlier launches included
     bool has_refilled_ = false;   // in this round
+    bool is_set_clear_ = false;
 };
 
 }  // namespace gristmill::gpu

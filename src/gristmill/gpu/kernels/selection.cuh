@@ -99,15 +99,30 @@ class HotPairs {
             s_.greatest = 0;
         }
         __syncthreads();
+        // Several counts at once, because the table is slow to answer.
+        constexpr u32 kAtOnce = 4;
         u64 greatest = 0;
-        for (u32 i = threadIdx.x; i < num; i += blockDim.x) {
-            const u32 entry = i < num_old ? s_.hot[side][i] : __ldcg(&g_.hot_log[num_seen_ + (i - num_old)]);
-            const u64 count = __ldcg(&g_.table[entry].count);
-            if (count < threshold) continue;
-            const u32 to = atomicAdd(&s_.num_hot, 1u);
-            s_.hot[side ^ 1][to] = entry;
-            s_.hot_counts[to] = count;
-            greatest = max(greatest, count);
+        for (u32 base = 0; base < num; base += kAtOnce * blockDim.x) {
+            u32 entries[kAtOnce];
+            u64 counts[kAtOnce];
+            GRISTMILL_UNROLL
+            for (u32 k = 0; k < kAtOnce; ++k) {
+                const u32 i = base + k * blockDim.x + threadIdx.x;
+                entries[k] = i >= num      ? ~0u
+                             : i < num_old ? s_.hot[side][i]
+                                           : __ldcg(&g_.hot_log[num_seen_ + (i - num_old)]);
+            }
+            GRISTMILL_UNROLL
+            for (u32 k = 0; k < kAtOnce; ++k) counts[k] = entries[k] == ~0u ? 0 : __ldcg(&g_.table[entries[k]].count);
+            GRISTMILL_UNROLL
+            for (u32 k = 0; k < kAtOnce; ++k) {
+                const bool is_kept = entries[k] != ~0u && counts[k] >= threshold;
+                const u32 to = place_in_block(is_kept, &s_.num_hot);
+                if (!is_kept) continue;
+                s_.hot[side ^ 1][to] = entries[k];
+                s_.hot_counts[to] = counts[k];
+                greatest = max(greatest, counts[k]);
+            }
         }
         for (u32 by = 16; by; by /= 2) greatest = max(greatest, __shfl_xor_sync(kAllLanes, greatest, by));
         if (lane_of_thread() == 0 && greatest) atomicMax(&s_.greatest, greatest);
@@ -141,18 +156,22 @@ __device__ inline bool choose_candidates(BlockState& s, u64 threshold) {
         }
         __syncthreads();
         if (threadIdx.x < 32) {
-            // A lane has 32 bins; the first lane at which the sum reaches the target walks them.
+            // A lane adds up 32 bins, each lane from another bank of the memory. Then the bins of the first lane at
+            // which the sum reaches the target are added up one per lane.
+            const u32 lane = lane_of_thread();
             u32 sum = 0, total;
-            for (u32 i = 0; i < 32; ++i) sum += s.candidate_bins[lane_of_thread() * 32 + i];
-            u32 before = sum_before_in_warp(sum, total);
+            for (u32 i = 0; i < 32; ++i) sum += s.candidate_bins[lane * 32 + (i + lane & 31)];
+            const u32 before_lane = sum_before_in_warp(sum, total);
             const u32 wanted = min(kTarget, total);
-            const u32 reached = __ballot_sync(kAllLanes, before + sum >= wanted);
-            if (lane_of_thread() == static_cast<u32>(__ffs(reached)) - 1) {
-                u32 bin = lane_of_thread() * 32;
-                while (before + s.candidate_bins[bin] < wanted) before += s.candidate_bins[bin++];
-                s.chosen_bin = bin;
+            const u32 reached = __ffs(__ballot_sync(kAllLanes, before_lane + sum >= wanted)) - 1;
+            const u32 mine = s.candidate_bins[reached * 32 + lane];
+            u32 ignored;
+            const u32 before = __shfl_sync(kAllLanes, before_lane, reached) + sum_before_in_warp(mine, ignored);
+            const u32 first = __ffs(__ballot_sync(kAllLanes, before + mine >= wanted)) - 1;
+            if (lane == first) {
+                s.chosen_bin = reached * 32 + lane;
                 s.num_before_chosen = before;
-                s.num_chosen = before + s.candidate_bins[bin];
+                s.num_chosen = before + mine;
             }
         }
         __syncthreads();
@@ -177,11 +196,12 @@ __device__ inline bool choose_candidates(BlockState& s, u64 threshold) {
     }
     if (threadIdx.x == 0) s.num_candidates = 0;
     __syncthreads();
-    for (u32 i = threadIdx.x; i < s.num_hot; i += blockDim.x) {
-        const u64 count = s.hot_counts[i];
-        if (top - bin_of<kCandidateBits>(count) > limit || count < least) continue;
-        const u32 to = atomicAdd(&s.num_candidates, 1u);
-        if (to >= kMostCandidates) continue;
+    for (u32 base = 0; base < s.num_hot; base += blockDim.x) {
+        const u32 i = base + threadIdx.x;
+        const u64 count = i < s.num_hot ? s.hot_counts[i] : 0;
+        const bool is_chosen = count != 0 && top - bin_of<kCandidateBits>(count) <= limit && count >= least;
+        const u32 to = place_in_block(is_chosen, &s.num_candidates);
+        if (!is_chosen || to >= kMostCandidates) continue;
         s.candidates[to].count = count;
         s.candidates[to].entry = s.hot[s.hot_side][i];
     }

@@ -43,23 +43,40 @@ __device__ void write_words(const WordArrays& to, Region& region, u32 num_words,
     __syncthreads();
 }
 
-// The word of a cell of a group: one word later for each end before it in the group.
+__device__ __forceinline__ u32 bloom_hash(u32 pair) { return pair * 0x9E3779B1u; }
+__device__ __forceinline__ u32 bloom_hash(u16 left, u16 right) {
+    return bloom_hash(static_cast<u32>(right) << 16 | left);
+}
+__device__ __forceinline__ u32 bloom_hash(u32 left, u32 right) { return left * 0x9E3779B1u + right * 0x85EBCA6Bu; }
+
+// A group of cells in registers, and the cell after it.
 template <class Symbol>
 struct CellGroup {
     static constexpr u32 kGroup = Cells<Symbol>::kGroup;
-    Symbol symbols[kGroup + 1];  // and the first one of the next group
+    uint4 loaded{~0u, ~0u, ~0u, ~0u};
+    u32 next = Cells<Symbol>::kEnd;
 
+    __device__ u32 word(u32 i) const {
+        return i == 0 ? loaded.x : i == 1 ? loaded.y : i == 2 ? loaded.z : i == 3 ? loaded.w : next;
+    }
+    // Of a place that is known when this is compiled.
+    __device__ u32 symbol(u32 i) const {
+        if constexpr (sizeof(Symbol) == 4) return word(i);
+        return i % 2 == 0 ? word(i / 2) & 0xffff : word(i / 2) >> 16;
+    }
+    // The hash of the pair at such a place.
+    __device__ u32 hash(u32 i) const {
+        if constexpr (sizeof(Symbol) == 4) return bloom_hash(word(i), word(i + 1));
+        return bloom_hash(i % 2 == 0 ? word(i / 2) : __funnelshift_r(word(i / 2), word(i / 2 + 1), 16));
+    }
+    // The word of a cell is one later for each end before it in the group.
     __device__ u32 ends_before(u32 cell) const {
         u32 num = 0;
-        for (u32 i = 0; i < kGroup; ++i) num += i < cell && symbols[i] == Cells<Symbol>::kEnd;
+        GRISTMILL_UNROLL
+        for (u32 i = 0; i < kGroup; ++i) num += i < cell && symbol(i) == Cells<Symbol>::kEnd;
         return num;
     }
 };
-
-__device__ __forceinline__ u32 bloom_hash(u16 left, u16 right) {
-    return (static_cast<u32>(right) << 16 | left) * 0x9E3779B1u;
-}
-__device__ __forceinline__ u32 bloom_hash(u32 left, u32 right) { return left * 0x9E3779B1u + right * 0x85EBCA6Bu; }
 
 // A set of pairs in shared memory: a filter that lets few other pairs through, and a hash table.
 template <class Symbol>
@@ -68,7 +85,8 @@ class PairSet {
     __device__ explicit PairSet(BlockState& s) : s_(s) {}
 
     __device__ void clear() {
-        for (u32 i = threadIdx.x; i < kBloomWords * 32; i += blockDim.x) s_.bloom[i] = 0;
+        uint4* bloom = reinterpret_cast<uint4*>(s_.bloom);
+        for (u32 i = threadIdx.x; i < kBloomWords * 8; i += blockDim.x) bloom[i] = uint4{0, 0, 0, 0};
         for (u32 i = threadIdx.x; i < kBatchSlots; i += blockDim.x) s_.batch_keys[i] = 0;
         __syncthreads();
     }
@@ -84,8 +102,8 @@ class PairSet {
         s_.batch_index[at] = static_cast<u16>(index);
     }
 
-    __device__ bool may_contain(Symbol left, Symbol right) const {
-        const u32 hash = bloom_hash(left, right);
+    __device__ bool may_contain(Symbol left, Symbol right) const { return may_contain(bloom_hash(left, right)); }
+    __device__ bool may_contain(u32 hash) const {
         return s_.bloom[(hash >> (32 - kBloomBits)) * 32 + lane_of_thread()] >> (hash >> kBloomShift & 31) & 1;
     }
 
@@ -119,29 +137,28 @@ __device__ void scan_cells(const WordArrays& words, const Region& region, const 
     const uint4* groups = reinterpret_cast<const uint4*>(cells);
     const u32* at_group = words.at_group + region.first_cell / kGroup;
     const u32 num_groups = static_cast<u32>((region.num_cells + kGroup - 1) / kGroup);
+    const auto load = [&](u32 g) {
+        CellGroup<Symbol> group;
+        if (g >= num_groups) return group;
+        // Before the exchange between the lanes, which waits for the group.
+        if (lane_of_thread() == 31) group.next = cells[(g + 1) * kGroup];
+        group.loaded = groups[g];
+        return group;
+    };
+    CellGroup<Symbol> following = load(threadIdx.x);
     for (u32 base = threadIdx.x / 32 * 32; base < num_groups; base += blockDim.x) {
         const u32 g = base + lane_of_thread();
-        union {
-            uint4 loaded;
-            Symbol symbols[kGroup];
-        };
-        loaded = uint4{~0u, ~0u, ~0u, ~0u};
-        if (g < num_groups) loaded = groups[g];
-        Symbol next = static_cast<Symbol>(__shfl_down_sync(kAllLanes, static_cast<u32>(symbols[0]), 1));
-        if (lane_of_thread() == 31) next = g < num_groups ? cells[(g + 1) * kGroup] : Cells<Symbol>::kEnd;
+        CellGroup<Symbol> group = following;
+        following = load(g + blockDim.x);
+        const u32 next = __shfl_down_sync(kAllLanes, group.loaded.x, 1);
+        if (lane_of_thread() != 31) group.next = next;
         u32 hits = 0;
         GRISTMILL_UNROLL
-        for (u32 i = 0; i < kGroup; ++i) {
-            const Symbol right = i + 1 < kGroup ? symbols[i + 1 < kGroup ? i + 1 : 0] : next;
-            hits |= static_cast<u32>(set.may_contain(symbols[i], right)) << i;
-        }
+        for (u32 i = 0; i < kGroup; ++i) hits |= static_cast<u32>(set.may_contain(group.hash(i))) << i;
         while (hits) {
             const u32 i = __ffs(hits) - 1;
             hits &= hits - 1;
-            CellGroup<Symbol> group;
-            for (u32 k = 0; k < kGroup; ++k) group.symbols[k] = symbols[k];
-            group.symbols[kGroup] = next;
-            const Symbol left = group.symbols[i], right = group.symbols[i + 1];
+            const Symbol left = cells[g * kGroup + i], right = cells[g * kGroup + i + 1];
             if (!Cells<Symbol>::is_token(left) || !Cells<Symbol>::is_token(right)) continue;
             const int index = set.find(left, right);
             if (index >= 0) on_hit(at_group[g] + group.ends_before(i), g * kGroup + i, static_cast<u32>(index));
