@@ -32,6 +32,7 @@ Each error is also a subclass of the built-in exception shown, so `except ValueE
     └── DeviceError            (RuntimeError)  no GPU can be used, or a GPU failed; the message says why
         └── DeviceMemoryError  (MemoryError)   the memory of the GPU is too small for the work
 
+    DeviceWarning              (UserWarning)   a GPU failed, and the CPU does the rest of the work
     EarlyStopWarning           (UserWarning)   no pair was left to merge before vocab_size was reached
     SlowPatternWarning         (UserWarning)   the pattern has no native matcher and runs in slower worker processes
     SkippedInputWarning        (UserWarning)   inputs were skipped: unreadable (on_error="skip") or unknown suffix
@@ -52,6 +53,7 @@ __all__ = [
     "DamagedInputError",
     "DeviceError",
     "DeviceMemoryError",
+    "DeviceWarning",
     "EarlyStopWarning",
     "EmptyCorpusError",
     "FormatError",
@@ -223,6 +225,10 @@ class EarlyStopWarning(UserWarning):
 
 class SkippedInputWarning(UserWarning):
     """Inputs were skipped: unreadable ones with `on_error="skip"`, or files in a folder with an unknown suffix."""
+
+
+class DeviceWarning(UserWarning):
+    """A GPU failed, and the CPU does the rest of the work. The result is the same."""
 
 
 class SlowPatternWarning(UserWarning):

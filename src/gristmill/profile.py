@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ class Stage:
     num_merges: int | None = None
     num_spilled_runs: int | None = None
     num_tokens: int | None = None
+    device: str = "cpu"  # or the name of a GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +70,7 @@ class Profile:
         tasks: Time of each task, if an executor ran tasks. Empty for threads without a work folder.
         merge_counts: Count of each learned merge's pair when it was chosen, in order. It never rises. None if the run
             learned no merges.
+        device_reason: Why the CPU or a GPU was chosen. Empty if there was no choice. `stages` have the `device`.
         memory: Resident memory over time, as (seconds since the run began, bytes). Empty unless the run was inside
             `gm.recording`.
 
@@ -86,6 +89,7 @@ class Profile:
     # Not compared, because the comparison of two arrays is an array.
     merge_counts: NDArray[np.uint64] | None = field(default=None, compare=False)
     memory: tuple[tuple[float, int], ...] = ()
+    device_reason: str = ""
 
     def __repr__(self) -> str:
         stages = ", ".join(f"{stage.stage} {stage.seconds:.2f}" for stage in self.stages)
@@ -128,7 +132,7 @@ class Clock:
             yield
         self.seconds[stage] += time.perf_counter() - began
 
-    def stages(self, **figures: int) -> tuple[Stage, ...]:
+    def stages(self, **figures: Any) -> tuple[Stage, ...]:
         """Return one `Stage` per stage, each with these numbers."""
         return tuple(Stage(stage=stage, seconds=seconds, **figures) for stage, seconds in self.seconds.items())
 

@@ -29,6 +29,7 @@ def train_tokenizer(
     memory_limit: int | None = None,
     num_threads: int | None = None,
     executor: Executor | str = "local",
+    device: str = "auto",
     progress: ProgressOption = "auto",
     **reading: Unpack[ReadOptions],
 ) -> Tokenizer:
@@ -55,6 +56,9 @@ def train_tokenizer(
         num_threads: Number of threads. Default: all cores available to this process.
         executor: Executor that counts the words of files: "local" (threads of this process), "processes", "ray", or an
             object such as `gm.Ray(address="auto")`. The result is the same. Merges are always learned in this process.
+        device: Device that counts and merges: "auto", "cpu", "cuda" (all GPUs) or "cuda:0" (one of them). The result is
+            the same. "auto" takes a GPU if there is one and the corpus is large enough to gain from it, and continues
+            on the CPU if the GPU fails. Needs the extra gpu; see docs/gpu.md.
         progress: "auto" (bars on a terminal), "bar", "jsonl", None (silent), or a callable that receives a `Progress`.
         **reading: How files are read: input_format, text_field, documents, separator, on_error, max_document_bytes;
             see `gristmill.corpus.ReadOptions`.
@@ -68,6 +72,7 @@ def train_tokenizer(
         CorpusError: The corpus is empty, damaged or not a corpus.
         OSError: A file or URL cannot be read, or changed while it was read.
         MemoryLimitError: The result does not fit in `memory_limit`.
+        DeviceError: `device` asks for a GPU that cannot be used, or that failed.
 
     Examples:
         >>> tok = train_tokenizer(["low low low lower lowest"], vocab_size=261, progress=None)
@@ -87,6 +92,7 @@ def train_tokenizer(
         num_threads=num_threads,
         reading=reading,
         executor=executor,
+        device=device,
     )
     empty = Tokenizer((), pattern=str(options.pattern), special_tokens=options.special_tokens, tie_break=tie_break)
     parts, profile = learn(
@@ -111,6 +117,7 @@ def extend_tokenizer(
     max_token_bytes: int | None = None,
     memory_limit: int | None = None,
     num_threads: int | None = None,
+    device: str = "auto",
     progress: ProgressOption = "auto",
     **reading: Unpack[ReadOptions],
 ) -> Tokenizer:
@@ -128,6 +135,7 @@ def extend_tokenizer(
         max_token_bytes: Maximum length of a token. Default and upper limit: 1 MiB.
         memory_limit: Memory in bytes that counting may use.
         num_threads: Number of threads. Default: all cores available to this process.
+        device: Device that counts and merges; see `train_tokenizer`.
         progress: As in `train_tokenizer`.
         **reading: How files are read; see `gristmill.corpus.ReadOptions`.
 
@@ -135,6 +143,7 @@ def extend_tokenizer(
         OptionError: An argument is out of range, or `vocab_size` is smaller than the tokenizer.
         CorpusError: The corpus is empty, damaged or not a corpus.
         OSError: A file or URL cannot be read, or changed while it was read.
+        DeviceError: `device` asks for a GPU that cannot be used, or that failed.
         TokenizerFormatError: The file at the path `tokenizer` is not a valid tokenizer.
         TypeError: `tokenizer` is none of the supported types.
 
@@ -152,6 +161,7 @@ def extend_tokenizer(
         max_token_bytes=max_token_bytes,
         memory_limit=memory_limit,
         num_threads=num_threads,
+        device=device,
         progress=progress,
         **reading,
     )

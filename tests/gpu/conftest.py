@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 from emulator import EmulatedDriver, find_compiler
 
 from gristmill.errors import DeviceError
+from gristmill.gpu import devices
 from gristmill.gpu.cuda import find_driver
 
 
@@ -15,6 +18,31 @@ def emulated(pytestconfig) -> EmulatedDriver:
     if find_compiler() is None:
         pytest.skip("there is no C++ compiler for the emulator of CUDA")
     return EmulatedDriver(pytestconfig.cache.mkdir("gpu-emulator"))
+
+
+@pytest.fixture
+def install(monkeypatch):
+    """A function that makes these drivers the GPUs of this machine, or the message the reason why there is none."""
+
+    def install(*drivers, message=""):
+        found = functools.cache(lambda: (drivers, message))
+        found()  # as in a process that has used its GPUs before
+        monkeypatch.setattr(devices, "_found", found)
+
+    return install
+
+
+@pytest.fixture(params=["emulator", "cuda"])
+def device(request, install) -> str:
+    """The name of a device that every public function takes: of the emulator, and of the GPUs of this machine."""
+    if request.param == "emulator":
+        install(request.getfixturevalue("emulated"))
+    else:
+        try:
+            find_driver()
+        except DeviceError as error:
+            pytest.skip(str(error))
+    return "cuda"
 
 
 @pytest.fixture(params=["emulator", "cuda"])

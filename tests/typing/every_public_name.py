@@ -250,6 +250,7 @@ def errors() -> None:
 
 
 WARNINGS: tuple[type[Warning], ...] = (
+    gm.DeviceWarning,
     gm.EarlyStopWarning,
     gm.FormatWarning,
     gm.SkippedInputWarning,

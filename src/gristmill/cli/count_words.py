@@ -20,16 +20,19 @@ from gristmill.cli.options import (
     PatternChoice,
     ProfileOut,
     ReadingOptions,
+    TrainingDevice,
     find_corpus,
     format_size,
 )
 from gristmill.cli.table import pairs
-from gristmill.cli.train_tokenizer import profile_table
+from gristmill.cli.train_tokenizer import device_rows, profile_table
 from gristmill.cli.values import UsageError, byte_size, whole_number
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gristmill import Profile
-    from gristmill.count.counting import Counted
+    from gristmill.count.counting import Counted, CountOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +75,8 @@ class Command(ExecutorOptions, ReadingOptions):
     memory_limit: Annotated[int | None, byte_size("--memory-limit"), tyro.conf.arg(help_behavior_hint="")] = None
     """Memory limit of counting, such as 512MB or 2GiB. Counts beyond it go to the temporary folder."""
 
+    device: TrainingDevice = "auto"
+
     progress: ProgressKind = "auto"
     """Progress on stderr: auto (bars on a terminal), bar, jsonl (JSON Lines) or none."""
 
@@ -81,15 +86,17 @@ class Command(ExecutorOptions, ReadingOptions):
     profile_out: ProfileOut = None
 
     def run(self) -> int:
-        from gristmill.count.counting import CountOptions, count
+        from gristmill.count.counting import CountOptions, check_device_counts, count
         from gristmill.progress import open_progress
 
         who = {"num_threads": None, "executor": "local"} | self.run_options(parts_beside(self.output))
         arguments = self.arguments()
         self.check_words(arguments["corpus"], self.corpus[0])
         start = time.perf_counter()
-        options = CountOptions.checked(**arguments, **who, reading=self.read_options())
-        with open_progress(None if self.progress == "none" else self.progress) as on_progress:
+        options = CountOptions.checked(**arguments, **who, device=self.device, reading=self.read_options())
+        check_device_counts(arguments["corpus"], options)
+        progress = None if self.progress == "none" else self.progress
+        with open_progress(progress) as on_progress, options.device.released():
             counted = count(
                 arguments["corpus"],
                 options,
@@ -98,9 +105,10 @@ class Command(ExecutorOptions, ReadingOptions):
             )
         remove_parts(self.output)
         seconds = time.perf_counter() - start
-        print(summary(counted, self.output, seconds, with_times=self.profile))
+        profile = _profile(counted, seconds, options)
+        print(summary(counted, self.output, seconds, device_rows(profile), with_times=self.profile))
         if self.profile and counted.stages:
-            print("\n" + profile_table(_profile(counted, seconds, options.num_threads)))
+            print("\n" + profile_table(profile))
         return 0
 
     def arguments(self) -> dict[str, Any]:
@@ -118,16 +126,27 @@ class Command(ExecutorOptions, ReadingOptions):
         }
 
 
-def _profile(counted: Counted, seconds: float, num_threads: int) -> Profile:
+def _profile(counted: Counted, seconds: float, options: CountOptions) -> Profile:
     from gristmill.profile import Profile, peak_memory_bytes
 
-    num_workers = len({task.worker for task in counted.tasks}) or num_threads
+    num_workers = len({task.worker for task in counted.tasks}) or options.num_threads
     return Profile(
-        stages=tuple(counted.stages), seconds=seconds, num_threads=num_workers, peak_memory_bytes=peak_memory_bytes()
+        stages=tuple(counted.stages),
+        seconds=seconds,
+        num_threads=num_workers,
+        peak_memory_bytes=peak_memory_bytes(),
+        device_reason=options.device.reason,
     )
 
 
-def summary(counted: Counted, output: Path, seconds: float, *, with_times: bool = False) -> str:
+def summary(
+    counted: Counted,
+    output: Path,
+    seconds: float,
+    more: Sequence[tuple[str, str]] = (),
+    *,
+    with_times: bool = False,
+) -> str:
     """Return the summary of the counting; with `with_times`, also the task times."""
     words = counted.words
     rows = [
@@ -136,6 +155,7 @@ def summary(counted: Counted, output: Path, seconds: float, *, with_times: bool 
         ("pattern", words.pattern),
         ("special", ", ".join(words.special_tokens) or "none"),
         ("time", f"{seconds:.2f} s"),
+        *more,
         *task_rows(counted.tasks),
         ("saved to", f"{output}  ({format_size(output.stat().st_size)})"),
     ]

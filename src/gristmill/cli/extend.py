@@ -18,6 +18,7 @@ from gristmill.cli.options import (
     ProfileOut,
     ReadingOptions,
     Threads,
+    TrainingDevice,
     find_corpus,
 )
 from gristmill.cli.table import pairs
@@ -79,6 +80,8 @@ class Command(ReadingOptions, TokenizerOptions):
     memory_limit: Annotated[int | None, byte_size("--memory-limit"), tyro.conf.arg(help_behavior_hint="")] = None
     """Memory limit of counting, such as 512MB or 2GiB. Counts beyond it go to the temporary folder."""
 
+    device: TrainingDevice = "auto"
+
     progress: ProgressKind = "auto"
     """Progress on stderr: auto (bars on a terminal), bar, jsonl (JSON Lines) or none."""
 
@@ -103,6 +106,7 @@ class Command(ReadingOptions, TokenizerOptions):
             max_token_bytes=self.max_token_bytes,
             memory_limit=self.memory_limit,
             num_threads=self.threads,
+            device=self.device,
             progress=None if self.progress == "none" else self.progress,
             **self.read_options(),
         )

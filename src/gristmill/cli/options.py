@@ -63,6 +63,14 @@ ProfileOut: TypeAlias = Annotated[
 Threads: TypeAlias = Annotated[
     int | None, whole_number("--threads"), tyro.conf.arg(help_behavior_hint="(default: all cores)")
 ]
+TrainingDevice: TypeAlias = Annotated[
+    str,
+    tyro.conf.arg(
+        metavar="auto|cpu|cuda|cuda:N",
+        help="Device that counts and merges: auto (a GPU if there is one and the corpus is large enough), cpu, cuda "
+        "(all GPUs) or cuda:0 (one of them). The result is identical.",
+    ),
+]
 PatternChoice: TypeAlias = Annotated[
     str | None,
     tyro.conf.arg(

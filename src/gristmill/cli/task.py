@@ -131,6 +131,8 @@ class PlanCountWords(count_words.Command, _Plan):
         from gristmill.executors.work_folder import open_work_folder
 
         self.check_executor()
+        if self.device not in ("auto", "cpu"):
+            raise UsageError(f"--device {self.device} does not apply: tasks count on the CPU. Omit --device.")
         arguments = self.arguments()
         if not isinstance(arguments["corpus"], FoundFiles):
             raise UsageError("the corpus is word counts (.gmw), which need no tasks. Pass the files to count.")

@@ -20,6 +20,7 @@ from gristmill.cli.options import (
     PatternChoice,
     ProfileOut,
     ReadingOptions,
+    TrainingDevice,
     find_corpus,
     format_size,
     plural,
@@ -59,6 +60,10 @@ class Command(ExecutorOptions, ReadingOptions):
             "Train on a corpus larger than memory.",
             "gristmill train-tokenizer data --vocab-size 64k -o tok.json --memory-limit 8GB",
         ),
+        (
+            "Train on a GPU, and fail if there is none.",
+            "gristmill train-tokenizer data --vocab-size 64k -o tok.json --device cuda",
+        ),
     )
 
     corpus: CorpusNames
@@ -89,6 +94,8 @@ class Command(ExecutorOptions, ReadingOptions):
 
     memory_limit: Annotated[int | None, byte_size("--memory-limit"), tyro.conf.arg(help_behavior_hint="")] = None
     """Memory limit of counting, such as 512MB or 2GiB. Counts beyond it go to the temporary folder."""
+
+    device: TrainingDevice = "auto"
 
     progress: ProgressKind = "auto"
     """Progress on stderr: auto (bars on a terminal), bar, jsonl (JSON Lines) or none."""
@@ -124,6 +131,7 @@ class Command(ExecutorOptions, ReadingOptions):
                 min_frequency=self.min_frequency,
                 max_token_bytes=self.max_token_bytes,
                 memory_limit=self.memory_limit,
+                device=self.device,
                 progress=None if self.progress == "none" else self.progress,
                 **run_options,
                 **self.read_options(),
@@ -190,11 +198,23 @@ def _run_rows(profile: Profile) -> list[tuple[str, str]]:
         ("corpus", f"{num_bytes:,} bytes"),
         ("words", f"{num_words:,}{pieces}"),
         ("time", f"{profile.seconds:.2f} s  ({speed}{threads})"),
+        *device_rows(profile),
         *task_rows(profile.tasks),
     ]
     if profile.peak_memory_bytes is not None:
         rows.append(("peak memory", format_size(profile.peak_memory_bytes)))
     return rows
+
+
+def device_rows(profile: Profile) -> list[tuple[str, str]]:
+    """Return the summary row about devices; empty if there was nothing to choose."""
+    if not profile.device_reason:
+        return []
+    by_device: dict[str, list[str]] = {}
+    for stage in profile.stages:
+        by_device.setdefault(stage.device, []).append(stage.stage)
+    parts = [f"{', '.join(stages)} on {device}" for device, stages in by_device.items()]
+    return [("device", f"{'; '.join(parts) if len(parts) > 1 else next(iter(by_device))}  ({profile.device_reason})")]
 
 
 def profile_table(profile: Profile) -> str:

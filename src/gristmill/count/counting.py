@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard, Unpack
 
 from gristmill._core import Counter, WordTable
 from gristmill.arguments import (
@@ -27,8 +27,11 @@ from gristmill.corpus.options import check_applies
 from gristmill.corpus.skipped import warn_of_skipped
 from gristmill.corpus.threads import find_documents
 from gristmill.count.words import Words
-from gristmill.errors import EmptyCorpusError, OptionError, PatternError, SpecialTokenError
+from gristmill.errors import DeviceError, EmptyCorpusError, OptionError, PatternError, SpecialTokenError
 from gristmill.executors import Executor, check_executor
+from gristmill.gpu.counting import DeviceTable, GpuCounter
+from gristmill.gpu.devices import Device, device_names
+from gristmill.gpu.driver import Driver, all_active
 from gristmill.pretokenize.patterns import DEFAULT_PATTERN, Pattern, resolve_pattern, warn_of_slow_pattern
 from gristmill.profile import Stage, TaskTime
 from gristmill.progress import OnProgress, ProgressOption, open_progress
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
     from gristmill.count.distributed import CountRequest
 
 __all__ = ["count_words"]
+
+AnyCounter: TypeAlias = Counter | GpuCounter
 
 # Text that one call of the core counts: enough to keep its threads busy.
 CALL_BYTES = 8 << 20
@@ -56,6 +61,7 @@ class CountOptions:
     num_threads: int
     reading: Reading
     executor: Executor
+    device: Device
 
     @classmethod
     def checked(
@@ -69,6 +75,7 @@ class CountOptions:
         num_threads: int | None,
         reading: ReadOptions,
         executor: Executor | str = "local",
+        device: str = "cpu",
     ) -> CountOptions:
         """Return the validated options. Counted words have a pattern and specials, and only the same may be passed."""
         check_kernel()
@@ -76,6 +83,13 @@ class CountOptions:
         given_specials = None if special_tokens is None else check_special_tokens(special_tokens)
         checked_reading = Reading.checked(reading, documents="file")
         checked_executor = check_executor(executor, num_threads)
+        limit = check_memory_limit(memory_limit)
+        checked_device = Device.checked(device)
+        if limit is not None and checked_device.is_required and not checked_executor.runs_tasks:
+            raise OptionError(
+                f"memory_limit={limit} limits counting on the CPU, but device={device!r} counts in the memory of the "
+                f"GPU. Leave memory_limit= out, or pass device='cpu'."
+            )
         if isinstance(corpus, Words):
             if given_pattern is not None and str(given_pattern) != corpus.pattern:
                 raise PatternError(
@@ -97,10 +111,11 @@ class CountOptions:
             pattern=given_pattern or resolve_pattern(DEFAULT_PATTERN),
             special_tokens=DEFAULT_SPECIAL_TOKENS if given_specials is None else given_specials,
             min_frequency=check_min_frequency(min_frequency),
-            memory_limit=check_memory_limit(memory_limit),
+            memory_limit=limit,
             num_threads=check_num_threads(checked_executor.num_workers if checked_executor.name == "local" else None),
             reading=checked_reading,
             executor=checked_executor,
+            device=checked_device,
         )
 
 
@@ -114,12 +129,13 @@ def count_words(
     memory_limit: int | None = None,
     num_threads: int | None = None,
     executor: Executor | str = "local",
+    device: str = "auto",
     progress: ProgressOption = "auto",
     **reading: Unpack[ReadOptions],
 ) -> Words:
     """Return the distinct pieces of `corpus` with their counts.
 
-    The result does not depend on the number of threads, `memory_limit` or the executor.
+    The result does not depend on the number of threads, `memory_limit`, the executor or the device.
 
     Args:
         corpus: As in `train_tokenizer`.
@@ -133,6 +149,8 @@ def count_words(
         executor: Executor that counts: "local" (threads), "processes", "ray", or an object such as
             `gm.Ray(address="auto", work_folder="/shared/work")`. All but "local" need a corpus of files, and their
             workers use one thread each.
+        device: Device that counts: "auto", "cpu", "cuda" (all GPUs) or "cuda:0" (one of them); see `train_tokenizer`.
+            A GPU has no part in an executor's tasks, and regular expressions run on the CPU.
         progress: As in `train_tokenizer`.
         **reading: How files are read: input_format, text_field, documents, separator, on_error, max_document_bytes;
             see `gristmill.corpus.ReadOptions`.
@@ -142,6 +160,7 @@ def count_words(
         CorpusError: The corpus is empty, damaged or not a corpus.
         OSError: A file or URL cannot be read, or changed while it was read.
         MemoryLimitError: The result does not fit in `memory_limit`.
+        DeviceError: `device` asks for a GPU that cannot be used, or that failed.
 
     Examples:
         >>> words = count_words(["low low lower"])
@@ -159,9 +178,26 @@ def count_words(
         num_threads=num_threads,
         reading=reading,
         executor=executor,
+        device=device,
     )
-    with open_progress(progress) as on_progress:
-        return count(corpus, options, on_progress).words
+    check_device_counts(corpus, options)
+    with open_progress(progress) as on_progress, options.device.released():
+        return count(corpus, options, on_progress).words.on_host()
+
+
+def check_device_counts(corpus: Corpus | Words, options: CountOptions) -> None:
+    """Raise OptionError if the caller asked for a GPU, and the CPU would do all of the counting."""
+    if not options.device.is_required:
+        return
+    if isinstance(corpus, Words):
+        reason = "the words are already counted"
+    elif options.executor.runs_tasks:
+        reason = f"the workers of executor={options.executor.name!r} count on the CPU"
+    elif options.pattern.name is None:
+        reason = "the pattern is a regular expression, which only the CPU matches"
+    else:
+        return
+    raise OptionError(f"device={options.device.name!r} does not apply: {reason}. Leave device= out.")
 
 
 class Counted(NamedTuple):
@@ -200,13 +236,14 @@ def _count_corpus(
     source = open_corpus(corpus, options.reading)
     tasks: tuple[TaskTime, ...] = ()
 
-    def as_words(table: WordTable) -> Words:
+    def as_words(table: WordTable | DeviceTable) -> Words:
         return Words(table, pattern=options.pattern, special_tokens=options.special_tokens)
 
     def save_table(table: WordTable) -> None:
         if len(table):
             save(as_words(table))
 
+    table: WordTable | DeviceTable
     if not options.executor.runs_tasks:
         table, stages = _count_source(source, options, on_progress)
     else:
@@ -238,12 +275,20 @@ def count_request(source: Source, options: CountOptions) -> CountRequest:
 
 def _count_source(
     source: Source, options: CountOptions, on_progress: OnProgress | None
-) -> tuple[WordTable, list[Stage]]:
+) -> tuple[WordTable | DeviceTable, list[Stage]]:
     skipped: dict[int, str] = {}
     num_inputs = len(source.inputs) if isinstance(source, FoundFiles) else 0
-    if options.pattern.name is not None:
+    drivers = _drivers_for(source, options)
+    table: WordTable | DeviceTable | None = None
+    if drivers:
+        try:
+            table, figures = _count_on_gpu(source, options, on_progress, skipped, drivers)
+        except DeviceError as error:
+            options.device.give_up(error)
+            skipped, drivers = {}, ()
+    if table is None and options.pattern.name is not None:
         table, figures = _count_natively(source, options, on_progress, skipped)
-    else:
+    elif table is None:
         table, figures = _count_by_regex(source, options, on_progress, skipped)
     warn_of_skipped(skipped, num_inputs)
     stages = [
@@ -254,19 +299,55 @@ def _count_source(
             num_words=figures["num_words"],
             num_pieces=figures["num_pieces"],
             num_spilled_runs=figures["num_spilled_runs"],
+            device=device_names(drivers),
         ),
-        Stage(stage="join", seconds=figures["join_seconds"], num_words=len(table)),
+        Stage(stage="join", seconds=figures["join_seconds"], num_words=len(table), device=device_names(drivers[:1])),
     ]
     return table, stages
+
+
+def _drivers_for(source: Source, options: CountOptions) -> tuple[Driver, ...]:
+    """Return the GPUs that count this corpus; none for the CPU."""
+    obstacle = ""
+    if options.pattern.name is None:
+        obstacle = "only the CPU matches regular expressions"
+    elif options.memory_limit is not None:
+        obstacle = "the memory limit is one of counting on the CPU"
+    # Other files are read more slowly than the CPU counts, and an iterable cannot be read again if the GPU fails.
+    num_bytes = source.num_bytes if _reads_itself(source, options) else None
+    return options.device.for_text(num_bytes, num_threads=options.num_threads, obstacle=obstacle).drivers
+
+
+def _reads_itself(source: Source, options: CountOptions) -> TypeGuard[FoundFiles]:
+    """Return whether the core reads the files."""
+    return isinstance(source, FoundFiles) and are_plain_texts(source, options.reading)
+
+
+def _count_on_gpu(
+    source: Source,
+    options: CountOptions,
+    on_progress: OnProgress | None,
+    skipped: dict[int, str],
+    drivers: tuple[Driver, ...],
+) -> tuple[DeviceTable, dict[str, Any]]:
+    meter = _meter_for(source, options, on_progress)
+    with all_active(drivers):
+        counter = GpuCounter(
+            drivers,
+            pattern=str(options.pattern),
+            special_tokens=[special.encode() for special in options.special_tokens],
+            num_threads=options.num_threads,
+            min_frequency=options.min_frequency,
+            on_progress=meter or on_progress,
+        )
+        _add_source(counter, source, options, meter, skipped)
+        return counter.finish()
 
 
 def _count_natively(
     source: Source, options: CountOptions, on_progress: OnProgress | None, skipped: dict[int, str]
 ) -> tuple[WordTable, dict[str, Any]]:
-    reads_itself = isinstance(source, FoundFiles) and are_plain_texts(source, options.reading)
-    meter = None
-    if on_progress is not None and not reads_itself:
-        meter = _BatchMeter(on_progress, source.num_bytes if isinstance(source, FoundFiles) else 0)
+    meter = _meter_for(source, options, on_progress)
     counter = Counter(
         pattern=str(options.pattern),
         special_tokens=[special.encode() for special in options.special_tokens],
@@ -276,15 +357,27 @@ def _count_natively(
         min_frequency=options.min_frequency,
         on_progress=meter or on_progress,
     )
+    _add_source(counter, source, options, meter, skipped)
+    return counter.finish()
+
+
+def _meter_for(source: Source, options: CountOptions, on_progress: OnProgress | None) -> _BatchMeter | None:
+    if on_progress is None or _reads_itself(source, options):
+        return None
+    return _BatchMeter(on_progress, source.num_bytes if isinstance(source, FoundFiles) else 0)
+
+
+def _add_source(
+    counter: AnyCounter, source: Source, options: CountOptions, meter: _BatchMeter | None, skipped: dict[int, str]
+) -> None:
     if isinstance(source, DocumentStream):
         call_bytes = _call_bytes(options)
         # With half of `call_bytes`, each batch is one call, so its texts are joined only once.
         _add_batches(counter, _documents(source, call_bytes), [0], call_bytes // 2, meter)
-    elif reads_itself:
+    elif _reads_itself(source, options):
         counter.add_files(list(source.paths))
     else:
         _add_files(counter, source, options, meter, skipped)
-    return counter.finish()
 
 
 def _call_bytes(options: CountOptions) -> int:
@@ -297,7 +390,7 @@ def _documents(source: DocumentStream, batch_bytes: int) -> Generator[tuple[int,
 
 
 def _add_files(
-    counter: Counter, files: FoundFiles, options: CountOptions, meter: _BatchMeter | None, skipped: dict[int, str]
+    counter: AnyCounter, files: FoundFiles, options: CountOptions, meter: _BatchMeter | None, skipped: dict[int, str]
 ) -> None:
     batches = read_files(
         files,
@@ -316,7 +409,7 @@ def _add_files(
 
 
 def _add_batches(
-    counter: Counter,
+    counter: AnyCounter,
     found: Iterable[tuple[int, Batch, Spans]],
     bytes_before: list[int],  # size on disk of the inputs before each input
     call_bytes: int,
@@ -336,7 +429,7 @@ def _add_batches(
     _add_spans(counter, gathered)
 
 
-def _add_spans(counter: Counter, gathered: list[Spans]) -> None:
+def _add_spans(counter: AnyCounter, gathered: list[Spans]) -> None:
     spans = join_spans(gathered)
     if len(spans.begins):
         counter.add_spans(spans.text, spans.begins, spans.ends)

@@ -42,6 +42,7 @@ from numpy.typing import NDArray
 from gristmill._core import WordTable
 from gristmill.arguments import DEFAULT_SPECIAL_TOKENS, as_utf8, check_min_frequency, check_special_tokens
 from gristmill.errors import CorpusError, CountOverflowError, GristmillError, WordsFormatError, warn_user
+from gristmill.gpu.counting import DeviceTable
 from gristmill.notebook import html_table, shortened
 from gristmill.pretokenize.patterns import Pattern, resolve_pattern
 from gristmill.publish import publish
@@ -69,15 +70,15 @@ class Words:
         (3, 14, 6)
     """
 
-    def __init__(self, table: WordTable, *, pattern: Pattern, special_tokens: tuple[str, ...]) -> None:
+    def __init__(self, table: WordTable | DeviceTable, *, pattern: Pattern, special_tokens: tuple[str, ...]) -> None:
         """Wrap a native table.
 
         Args:
-            table: The table of the core.
+            table: The table of the core, or one in the memory of a GPU.
             pattern: Pattern that cut the pieces.
             special_tokens: Special tokens that were boundaries.
         """
-        self._table = table
+        self._counted = table
         self._pattern = pattern
         self._special_tokens = special_tokens
 
@@ -125,6 +126,19 @@ class Words:
         return self._table
 
     @property
+    def device_table(self) -> DeviceTable | None:
+        """The table in the memory of the GPU that counted the words, or None."""
+        return self._counted if isinstance(self._counted, DeviceTable) else None
+
+    def on_host(self) -> Words:
+        """Return the words without the memory of the GPU that counted them."""
+        return self if self.device_table is None else self._with(self._table)
+
+    @property
+    def _table(self) -> WordTable:
+        return self._counted.to_host() if isinstance(self._counted, DeviceTable) else self._counted
+
+    @property
     def pattern(self) -> str:
         """Pattern that cut the pieces: its name, or the regular expression of a pattern without a name."""
         return str(self._pattern)
@@ -152,7 +166,7 @@ class Words:
 
     def __len__(self) -> int:
         """Return the number of distinct words."""
-        return len(self._table)
+        return len(self._counted)
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the words in order of first occurrence."""

@@ -57,11 +57,13 @@ class DeviceTable:
     @cached_property
     def words(self) -> DeviceWords:
         """The words for the merge stage, in no particular order."""
-        return self._words()
+        with self.driver.active():
+            return self._words()
 
     @cached_property
     def _table(self) -> WordTable:
-        return self._to_host()
+        with self.driver.active():
+            return self._to_host()
 
     def to_host(self) -> WordTable:
         """Return the table that the CPU would have made."""

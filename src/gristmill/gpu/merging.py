@@ -31,6 +31,7 @@ class LearnedMerges(NamedTuple):
     merges: NDArray[np.uint32]  # (n, 2)
     counts: NDArray[np.uint64]
     stats: dict[str, Any]
+    num_on_gpu: int  # the CPU learned the others
 
 
 def learn_merges_on(
@@ -80,6 +81,7 @@ def learn_merges_on(
             "setup_seconds": setup_seconds,
             "loop_seconds": time.perf_counter() - began - setup_seconds,
         },
+        run.num_learned,
     )
     return learned if is_complete else _finish_on_cpu(to_host(), task, learned, on_progress)
 
@@ -141,7 +143,7 @@ def _learn_on_cpu(table: _core.WordTable, task: MergeTask, on_progress: _core.On
         num_threads=task.num_threads,
         on_progress=on_progress,
     )
-    return LearnedMerges(run.merges, run.counts, run.stats)
+    return LearnedMerges(run.merges, run.counts, run.stats, 0)
 
 
 def _finish_on_cpu(
@@ -170,5 +172,5 @@ def _finish_on_cpu(
         stats[name] += rest.stats[name]
     stats["num_pairs"] = max(stats["num_pairs"], rest.stats["num_pairs"])
     return LearnedMerges(
-        np.concatenate([learned.merges, rest.merges]), np.concatenate([learned.counts, rest.counts]), stats
+        np.concatenate([learned.merges, rest.merges]), np.concatenate([learned.counts, rest.counts]), stats, num
     )

@@ -6,12 +6,15 @@ import dataclasses
 import time
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gristmill.arguments import MAX_TOKEN_BYTES, check_max_token_bytes, check_tie_break, check_vocab_size
 from gristmill.corpus import Corpus
 from gristmill.count import CountOptions, Words, count
-from gristmill.errors import EarlyStopWarning, FormatWarning, VocabSizeError, warn_user
-from gristmill.merge import learn_merges
-from gristmill.profile import Profile, peak_memory_bytes
+from gristmill.errors import DeviceError, EarlyStopWarning, FormatWarning, VocabSizeError, warn_user
+from gristmill.merge import MergeIds, learn_merges
+from gristmill.profile import Profile, Stage, TaskTime, peak_memory_bytes
 from gristmill.progress import ProgressOption, open_progress
 from gristmill.tokenizer.parts import TokenizerParts
 from gristmill.tokenizer.vocabulary import extended, plain_merges
@@ -73,7 +76,8 @@ def learn(
     start = time.perf_counter()
     vocabulary = parts.vocabulary
     given = plain_merges(vocabulary)
-    with open_progress(progress) as on_progress:
+
+    def count_and_merge() -> tuple[MergeIds, NDArray[np.uint64], list[Stage], tuple[TaskTime, ...]]:
         counted = count(corpus, options, on_progress)
         learned, merge_counts, merge_stages = learn_merges(
             counted.words,
@@ -83,17 +87,28 @@ def learn(
             given=given,
             num_threads=options.num_threads,
             on_progress=on_progress,
+            device=options.device,
         )
+        return learned, merge_counts, [*counted.stages, *merge_stages], counted.tasks
+
+    with open_progress(progress) as on_progress, options.device.released():
+        try:
+            learned, merge_counts, stages, tasks = count_and_merge()
+        except DeviceError as error:
+            # The words were lost with the GPU. Without it, the CPU counts them again.
+            options.device.give_up(error)
+            learned, merge_counts, stages, tasks = count_and_merge()
     if vocabulary.size + len(learned) < vocab_size:
         _warn_of_early_stop(len(learned), vocabulary.size, vocab_size, max_token_bytes)
     profile = Profile(
-        stages=(*counted.stages, *merge_stages),
+        stages=tuple(stages),
         seconds=time.perf_counter() - start,
         num_threads=options.num_threads,
         peak_memory_bytes=peak_memory_bytes(),
-        tasks=counted.tasks,
+        tasks=tasks,
         merge_counts=merge_counts,
         memory=memory_since(start),
+        device_reason=options.device.reason,
     )
     return dataclasses.replace(parts, vocabulary=extended(vocabulary, given, learned)), profile
 

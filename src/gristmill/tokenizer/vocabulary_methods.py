@@ -265,6 +265,7 @@ class VocabularyMethods:
         max_token_bytes: int | None = None,
         memory_limit: int | None = None,
         num_threads: int | None = None,
+        device: str = "auto",
         progress: ProgressOption = "auto",
         **reading: Unpack[ReadOptions],
     ) -> Self:
@@ -283,6 +284,7 @@ class VocabularyMethods:
             max_token_bytes: Maximum length of a token. Default and upper limit: 1 MiB.
             memory_limit: Memory in bytes that counting may use.
             num_threads: Number of threads. Default: all cores available to this process.
+            device: Device that counts and merges; see `train_tokenizer`.
             progress: As in `train_tokenizer`.
             **reading: How files are read; see `gristmill.corpus.ReadOptions`.
 
@@ -290,6 +292,7 @@ class VocabularyMethods:
             OptionError: An argument is out of range, or `vocab_size` is smaller than this tokenizer.
             CorpusError: The corpus is empty, damaged or not a corpus.
             OSError: A file or URL cannot be read, or changed while it was read.
+            DeviceError: `device` asks for a GPU that cannot be used, or that failed.
 
         Examples:
             >>> from gristmill import Tokenizer
@@ -306,6 +309,7 @@ class VocabularyMethods:
             min_frequency=min_frequency,
             memory_limit=memory_limit,
             num_threads=num_threads,
+            device=device,
             reading=reading,
         )
         return type(self).from_parts(parts, profile=profile)

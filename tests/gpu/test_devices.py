@@ -1,0 +1,152 @@
+"""The choice of a device: by size, by what a GPU cannot do, and after a failure."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+import pytest
+
+import gristmill as gm
+from gristmill.errors import DeviceError, DeviceMemoryError, DeviceWarning, OptionError
+from gristmill.gpu import devices
+from gristmill.gpu.devices import TEXT, WORDS, Device
+
+NO_GPU = "CUDA finds no GPU."
+
+
+class NamedDriver:
+    """A driver that nothing runs on."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.num_uses = 0
+
+    def active(self):
+        self.num_uses += 1
+        return warnings.catch_warnings()
+
+
+@pytest.fixture
+def two_gpus(install):
+    drivers = NamedDriver("GPU 0"), NamedDriver("GPU 1")
+    install(*drivers)
+    return drivers
+
+
+@pytest.mark.parametrize("device", ["gpu", "CUDA", "cuda:", "cuda:-1", "cuda:1 ", "cuda:٣", "", None, 0, 1.5, b"cuda"])
+def test_a_device_that_does_not_exist_is_an_option_error(two_gpus, device):
+    with pytest.raises(OptionError, match=r"device="):
+        Device.checked(device)
+
+
+def test_the_number_of_a_gpu_that_is_not_there_is_an_error_that_names_the_others(two_gpus):
+    with pytest.raises(OptionError, match=r"device='cuda:2', but the usable GPUs are cuda:0, cuda:1"):
+        Device.checked("cuda:2")
+
+
+def test_cuda_is_all_gpus_and_a_number_is_one(two_gpus):
+    assert Device.checked("cuda").for_text(5, num_threads=2).drivers == two_gpus
+    assert Device.checked("cuda:1").for_text(5, num_threads=2).drivers == two_gpus[1:]
+
+
+def test_cuda_without_a_gpu_is_an_error_with_the_reason(install):
+    install(message=NO_GPU)
+    with pytest.raises(DeviceError, match=r"device='cuda' cannot be used .*device='cpu'.*CUDA finds no GPU"):
+        gm.train_tokenizer(["low"], vocab_size=258, device="cuda", progress=None)
+
+
+def test_auto_without_a_gpu_is_the_cpu_without_a_word(install):
+    install(message=NO_GPU)
+    device = Device.checked("auto")
+    assert device.for_text(10**12, num_threads=2).drivers == ()
+    assert device.for_words(10**12, num_threads=2).drivers == ()
+    assert device.reason == ""
+
+
+def test_cpu_never_asks_for_a_gpu(monkeypatch):
+    monkeypatch.setattr(devices, "_found", lambda: pytest.fail("the GPUs were searched"))
+    device = Device.checked("cpu")
+    assert device.for_text(10**12, num_threads=2).drivers == ()
+    with device.released():
+        pass
+    assert device.reason == ""
+
+
+def test_a_small_corpus_does_not_import_cupy(monkeypatch):
+    monkeypatch.setattr(devices.cuda, "find_drivers", lambda: pytest.fail("the GPUs were searched"))
+    monkeypatch.setattr(devices, "_may_have_gpu", lambda: True)
+    devices._found.cache_clear()
+    device = Device.checked("auto")
+    assert device.for_text(TEXT.cold - 1, num_threads=2).drivers == ()
+    assert device.for_words(WORDS.cold - 1, num_threads=2).drivers == ()
+    assert "a GPU pays from 15,000,000" in device.reason
+
+
+@pytest.mark.parametrize("crossover", [TEXT, WORDS])
+def test_a_gpu_pays_earlier_in_a_process_that_uses_it_and_later_beside_many_cores(crossover):
+    least = [crossover.least(num_threads=threads, is_warm=False) for threads in (1, 2, 8, 16)]
+    assert least == sorted(least) and least[0] == least[1] == crossover.cold < least[2]
+    assert crossover.least(num_threads=16, is_warm=True) == crossover.warm < crossover.cold
+
+
+def test_auto_says_which_device_and_why(two_gpus):
+    device = Device.checked("auto")
+    assert device.for_text(TEXT.warm, num_threads=2).drivers == two_gpus
+    assert device.reason == "32,000,000 bytes of text, and a GPU pays from 32,000,000"
+    assert device.for_text(TEXT.warm - 1, num_threads=2).drivers == ()
+    assert device.reason == "31,999,999 bytes of text, and a GPU pays from 32,000,000"
+
+
+def test_text_of_unknown_size_is_counted_on_the_cpu_unless_the_caller_asks(two_gpus):
+    device = Device.checked("auto")
+    assert device.for_text(None, num_threads=2).drivers == ()
+    assert "unknown" in device.reason
+    assert Device.checked("cuda").for_text(None, num_threads=2).drivers == two_gpus
+
+
+def test_an_obstacle_is_one_for_every_device_and_is_said_only_beside_a_gpu(two_gpus, install):
+    device = Device.checked("cuda")
+    assert device.for_text(10**12, num_threads=2, obstacle="only the CPU can").drivers == ()
+    assert device.reason == "only the CPU can"
+    install(message=NO_GPU)
+    alone = Device.checked("auto")
+    assert alone.for_text(10**12, num_threads=2, obstacle="only the CPU can").drivers == ()
+    assert alone.reason == ""
+
+
+def test_after_a_failure_auto_stays_on_the_cpu_and_warns_once(two_gpus):
+    device = Device.checked("auto")
+    assert device.for_text(10**12, num_threads=2).drivers == two_gpus
+    with pytest.warns(DeviceWarning, match="the CPU continues without the GPU: it fell off the bus") as caught:
+        device.give_up(DeviceError("it fell off the bus"))
+        device.give_up(DeviceError("it fell off the bus"))
+    assert len(caught) == 1
+    assert device.for_text(10**12, num_threads=2).drivers == ()
+    assert device.for_words(10**12, num_threads=2).drivers == ()
+
+
+def test_too_little_memory_is_no_warning_with_auto_and_an_error_with_cuda(two_gpus):
+    error = DeviceMemoryError("the memory of the GPU is full")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Device.checked("auto").give_up(error)
+    with pytest.raises(DeviceMemoryError):
+        Device.checked("cuda").give_up(error)
+
+
+def test_the_memory_of_every_gpu_is_released_at_the_end(two_gpus):
+    with Device.checked("auto").released():
+        assert [driver.num_uses for driver in two_gpus] == [0, 0]
+    assert [driver.num_uses for driver in two_gpus] == [1, 1]
+
+
+def test_a_child_process_finds_its_own_gpus(two_gpus):
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, str(devices._found.cache_info().currsize).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(read, 9) == b"0"
+    assert devices._found.cache_info().currsize == 1
