@@ -219,16 +219,16 @@ class DeviceMemoryError(DeviceError, MemoryError):
     """The memory of the GPU is too small for the work, or other programs use it."""
 
 
+class DeviceWarning(UserWarning):
+    """A GPU failed, and the CPU does the rest of the work. The result is the same."""
+
+
 class EarlyStopWarning(UserWarning):
     """No pair was left to merge before `vocab_size` was reached."""
 
 
 class SkippedInputWarning(UserWarning):
     """Inputs were skipped: unreadable ones with `on_error="skip"`, or files in a folder with an unknown suffix."""
-
-
-class DeviceWarning(UserWarning):
-    """A GPU failed, and the CPU does the rest of the work. The result is the same."""
 
 
 class SlowPatternWarning(UserWarning):

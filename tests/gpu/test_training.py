@@ -18,6 +18,7 @@ from gristmill import _core
 from gristmill.arguments import TIE_BREAKS
 from gristmill.cli import main
 from gristmill.count import counting
+from gristmill.count.words import device_table
 from gristmill.errors import DeviceError, DeviceMemoryError, DeviceWarning, EmptyCorpusError, OptionError
 from gristmill.gpu import devices
 from gristmill.gpu.counting import GpuCounter
@@ -298,7 +299,7 @@ def test_no_memory_of_the_gpu_is_held_after_a_run(device, stories, monkeypatch):
 
     def record(*arguments):
         counted = released(*arguments)
-        held.append(counted.words.device_table)
+        held.append(device_table(counted.words))
         return counted
 
     monkeypatch.setattr(extending, "count", record)

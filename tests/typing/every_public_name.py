@@ -243,6 +243,8 @@ def errors() -> None:
         pass
     except (gm.MemoryLimitError, gm.CountOverflowError, gm.PieceTimeoutError, gm.WorkerError):
         pass
+    except (gm.DeviceMemoryError, gm.DeviceError):
+        pass
     except (gm.NotFiniteError, gm.TrainingError):
         pass
     except gm.GristmillError as error:

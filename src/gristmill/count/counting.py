@@ -26,7 +26,7 @@ from gristmill.corpus.files import are_plain_texts
 from gristmill.corpus.options import check_applies
 from gristmill.corpus.skipped import warn_of_skipped
 from gristmill.corpus.threads import find_documents
-from gristmill.count.words import Words
+from gristmill.count.words import Words, on_host
 from gristmill.errors import DeviceError, EmptyCorpusError, OptionError, PatternError, SpecialTokenError
 from gristmill.executors import Executor, check_executor
 from gristmill.gpu.counting import DeviceTable, GpuCounter
@@ -182,7 +182,7 @@ def count_words(
     )
     check_device_counts(corpus, options)
     with open_progress(progress) as on_progress, options.device.released():
-        return count(corpus, options, on_progress).words.on_host()
+        return on_host(count(corpus, options, on_progress).words)
 
 
 def check_device_counts(corpus: Corpus | Words, options: CountOptions) -> None:

@@ -126,15 +126,6 @@ class Words:
         return self._table
 
     @property
-    def device_table(self) -> DeviceTable | None:
-        """The table in the memory of the GPU that counted the words, or None."""
-        return self._counted if isinstance(self._counted, DeviceTable) else None
-
-    def on_host(self) -> Words:
-        """Return the words without the memory of the GPU that counted them."""
-        return self if self.device_table is None else self._with(self._table)
-
-    @property
     def _table(self) -> WordTable:
         return self._counted.to_host() if isinstance(self._counted, DeviceTable) else self._counted
 
@@ -390,6 +381,16 @@ class Words:
         special_tokens = check_special_tokens(header["special_tokens"])
         table = WordTable.from_arrays(data, offsets, counts, firsts, source_bytes)
         return cls(table, pattern=pattern, special_tokens=special_tokens)
+
+
+def device_table(words: Words) -> DeviceTable | None:
+    """Return the table in the memory of the GPU that counted the words, or None."""
+    return words._counted if isinstance(words._counted, DeviceTable) else None
+
+
+def on_host(words: Words) -> Words:
+    """Return the words without the memory of the GPU that counted them."""
+    return words if device_table(words) is None else words._with(words.table)
 
 
 def build_table(words: Mapping[bytes, int], *, num_bytes: int, firsts: NDArray[np.uint64] | None = None) -> WordTable:

@@ -1,5 +1,6 @@
 """gpu: the stages count and merge on a GPU, with the same results as on the CPU.
 
+    devices.py    which device runs a stage: the request of a caller, and the choice
     driver.py     what the stages need of a GPU, and errors
     cuda.py       that, for CUDA: CuPy's arrays, streams and modules
     modules.py    the CUDA sources of this package as modules, compiled before or at run time

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from gristmill import _core
 from gristmill.count import Words
+from gristmill.count.words import device_table
 from gristmill.errors import DeviceError
 from gristmill.gpu.devices import CPU, Device, device_names
 from gristmill.gpu.driver import Driver
@@ -47,7 +48,7 @@ def learn_merges(
         return LearnedMerges(run.merges, run.counts, run.stats, 0)
 
     def on_gpu(driver: Driver) -> LearnedMerges:
-        counted = words.device_table
+        counted = device_table(words)
         with driver.active():
             return learn_merges_on(
                 driver,
@@ -92,8 +93,9 @@ def learn_merges(
 
 def _driver_for(words: Words, num_threads: int, device: Device) -> Driver | None:
     """Return the GPU that learns the merges, or None for the CPU."""
-    if words.device_table is not None:
-        return words.device_table.driver
+    counted = device_table(words)
+    if counted is not None:
+        return counted.driver
     drivers = device.for_words(len(words.table.data), num_threads=num_threads).drivers
     return drivers[0] if drivers else None
 
