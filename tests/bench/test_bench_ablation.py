@@ -15,7 +15,7 @@ import pytest
 
 import gristmill as gm
 from gristmill import cli
-from gristmill.bench.ablation import contest, python_row, rows
+from gristmill.bench.ablation import contest, core_row, gpu_row, python_row, rows
 from gristmill.bench.ablation.contest import run_ablation
 from gristmill.bench.ablation.extrapolation import (
     check_rule,
@@ -28,6 +28,7 @@ from gristmill.bench.ablation.rows import Row, chosen_rows, parse_letters
 from gristmill.bench.ablation.suites import cases_of
 from gristmill.bench.corpora import resolve
 from gristmill.bench.published import encoding_table, training_table
+from gristmill.gpu.devices import missing_gpu
 from gristmill.reference.ablation import PROGRAMS, train
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -67,9 +68,26 @@ def test_every_row_has_a_time_or_a_reason(ablation):
 
 
 def test_the_gpu_row_is_skipped_with_the_reason(ablation):
-    assert ablation.results[-1].reason == "skipped: this version of gristmill trains tokenizers on the CPU only"
+    reason = missing_gpu()
+    if reason is None:
+        pytest.skip("this machine has a GPU")
+    assert ablation.results[-1].reason == f"skipped: {reason}"
     assert table_of(ablation).splitlines()[-1].split("|")[-2].strip() == "skipped"
-    assert "(i) GPU: skipped: this version of gristmill trains tokenizers on the CPU only." in notes_of(ablation)
+    assert f"(i) GPU: skipped: {reason}." in notes_of(ablation)
+
+
+def test_the_gpu_row_trains_as_the_core_does(monkeypatch, tmp_path):
+    asked = []
+    tokenizer = gm.Tokenizer([(b"l", b"o")])
+
+    def train_on(_path, *, device, **_options):
+        asked.append(device)
+        return tokenizer
+
+    monkeypatch.setattr(core_row, "train_tokenizer", train_on)
+    job = gpu_row.JOB(letter="i", path=str(tmp_path), vocab_size=300, num_workers=2, time_limit=1)
+    assert gpu_row.describe(gpu_row.run(job)) == core_row.describe(core_row.run(job))
+    assert asked == ["cuda", "cpu"]
 
 
 def test_a_row_that_reaches_its_time_limit_is_extrapolated_and_marked(ablation):

@@ -140,9 +140,7 @@ class Device:
     def _drivers(self) -> tuple[Driver, ...]:
         drivers, error = _found()
         if not drivers:
-            raise DeviceError(
-                f"device={self.name!r} cannot be used (pass device='cpu' to do without a GPU): {error}"
-            )
+            raise DeviceError(f"device={self.name!r} cannot be used (pass device='cpu' to do without a GPU): {error}")
         number = _NUMBERED.fullmatch(self.name)
         if number is None:
             return drivers
@@ -175,6 +173,12 @@ def _may_have_gpu() -> bool:
         return bool(_found()[0])
     has_device = any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()  # dxg: Windows' Linux
     return has_device and importlib.util.find_spec("cupy") is not None
+
+
+def missing_gpu() -> str | None:
+    """Return why no GPU can be used, or None if one can."""
+    drivers, error = _found()
+    return None if drivers else error.rstrip(".")
 
 
 def device_names(drivers: tuple[Driver, ...]) -> str:

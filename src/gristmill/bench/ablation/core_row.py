@@ -14,6 +14,11 @@ JOB = AblationJob
 
 
 def run(job: AblationJob) -> Tokenizer:
+    """Train on the file, on the CPU."""
+    return train(job, device="cpu")
+
+
+def train(job: AblationJob, *, device: str) -> Tokenizer:
     """Train on the file. The merges become Python objects, as in the other rows."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EarlyStopWarning)  # the table reports the number of merges
@@ -24,6 +29,7 @@ def run(job: AblationJob) -> Tokenizer:
             pattern="gpt2",
             tie_break="greatest-bytes",
             num_threads=job.num_workers,
+            device=device,
             progress=None,
         )
     _ = tokenizer.merges

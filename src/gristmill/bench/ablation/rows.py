@@ -1,4 +1,4 @@
-"""The rows of the ablation: the programs (a) to (g), the native core (h), and the GPU (i), which is skipped for now."""
+"""The rows of the ablation: the programs (a) to (g), the native core (h), and the GPU (i)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from gristmill.errors import OptionError
+from gristmill.gpu.devices import missing_gpu
 from gristmill.reference.ablation import PROGRAMS
 from gristmill.reference.ablation.parallel_counting import find_chunk_boundaries
 
@@ -48,8 +49,7 @@ def chosen_rows(letters: Sequence[str], *, threads: Sequence[int]) -> list[Row]:
         if letter == CORE:
             rows += [core_row(num_threads) for num_threads in threads]
         elif letter == GPU:
-            # A GPU trainer needs a module like core_row.py, named here, and its condition in `reason_to_skip`.
-            rows.append(Row(GPU, "GPU", "", 1))
+            rows.append(Row(GPU, "GPU", "gristmill.bench.ablation.gpu_row", max(threads)))
         else:
             program = PROGRAMS[letter]
             module = "gristmill.bench.ablation.python_row"
@@ -81,7 +81,7 @@ def parse_letters(text: str) -> list[str]:
 def reason_to_skip(row: Row, corpus: Path) -> str | None:
     """Return why a row cannot run here, or None."""
     if row.letter == GPU:
-        return "this version of gristmill trains tokenizers on the CPU only"
+        return missing_gpu()
     if row.letter == "g" and len(list(pairwise(find_chunk_boundaries(corpus, 2)))) < 2:
         return "needs a corpus with two documents or more, separated by <|endoftext|>"
     return None
