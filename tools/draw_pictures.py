@@ -25,6 +25,8 @@ PICTURES = {
     "how/cuts-newline": ("cuts", "draw_newlines"),
     "how/piece-lookup": ("piece_cache", "draw_lookup"),
     "how/word-coverage": ("piece_cache", "draw_coverage"),
+    "how/gpu-count": ("gpu", "draw_counting"),
+    "how/gpu-round": ("gpu", "draw_round"),
     "how/run-folder": ("run_folder", "draw_folders"),
     "how/resuming": ("resuming", "draw_resuming"),
 }

@@ -22,7 +22,7 @@ def emulated(pytestconfig) -> EmulatedDriver:
 
 @pytest.fixture
 def install(monkeypatch):
-    """A function that makes these drivers the GPUs of this machine, or the message the reason why there is none."""
+    """A function that makes these drivers the GPUs of this machine, or the message the reason why it has no GPU."""
 
     def install(*drivers, message=""):
         found = functools.cache(lambda: (drivers, message))

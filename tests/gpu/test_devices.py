@@ -80,7 +80,7 @@ def test_a_small_corpus_does_not_import_cupy(monkeypatch):
     device = Device.checked("auto")
     assert device.for_text(TEXT.cold - 1, num_threads=2).drivers == ()
     assert device.for_words(WORDS.cold - 1, num_threads=2).drivers == ()
-    assert "a GPU pays from 15,000,000" in device.reason
+    assert "a GPU pays from 35,000,000" in device.reason
 
 
 @pytest.mark.parametrize("crossover", [TEXT, WORDS])

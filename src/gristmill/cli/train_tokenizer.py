@@ -61,7 +61,7 @@ class Command(ExecutorOptions, ReadingOptions):
             "gristmill train-tokenizer data --vocab-size 64k -o tok.json --memory-limit 8GB",
         ),
         (
-            "Train on a GPU, and fail if there is none.",
+            "Train on a GPU. Without one, this is an error.",
             "gristmill train-tokenizer data --vocab-size 64k -o tok.json --device cuda",
         ),
     )

@@ -1,8 +1,8 @@
 """Which device counts and merges: the request of a caller ("auto", "cpu", "cuda", "cuda:1") and what was chosen.
 
-`auto` compares the size of the work with the sizes from which a GPU is faster. They were measured with a H200
-(docs/gpu.md): a GPU that this process already uses pays from a few megabytes of text. The first use costs about 0.75 s
-for CuPy, the CUDA context and the kernels, in which the CPU counts hundreds of megabytes.
+`auto` compares the size of the work with the sizes from which a GPU is faster (docs/gpu.md). A GPU that this process
+already uses pays from a few megabytes of text. The first use in a process costs about 0.75 s for CuPy, the CUDA context
+and the kernels, in which two threads train on hundreds of megabytes, and sixteen on two gigabytes.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Crossover:
         return self.warm if is_warm else self.cold + self.per_thread * max(num_threads - 2, 0)
 
 
-TEXT = Crossover("bytes of text", warm=32_000_000, cold=300_000_000, per_thread=50_000_000)
-WORDS = Crossover("bytes of distinct words", warm=1_000_000, cold=15_000_000, per_thread=1_000_000)
+TEXT = Crossover("bytes of text", warm=32_000_000, cold=600_000_000, per_thread=110_000_000)
+WORDS = Crossover("bytes of distinct words", warm=1_000_000, cold=35_000_000, per_thread=4_000_000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,137 @@
+"""Check count and merge on the GPU of this machine: `make check-gpu`.
+
+    tests        the tests of tests/gpu that need a GPU
+    recount      training with GRISTMILL_GPU_CHECK=1: all pairs are counted again after every launch
+    memcheck, racecheck, initcheck, synccheck
+                 a short training under compute-sanitizer of the CUDA toolkit, if it is installed
+
+The outcome, with machine, versions, commit and command, goes to benchmarks/results/gpu_checks.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from gristmill.bench.machine import describe_run
+from gristmill.bench.tables import markdown_table, write_result
+from gristmill.gpu import devices
+
+ROOT = Path(__file__).resolve().parent.parent
+SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
+MOST_SECONDS = 1800
+# Trains with every tie-break, and counts with every pattern, on the GPU and on the CPU.
+TRAINING = """
+import sys
+import gristmill as gm
+from gristmill import _core
+from gristmill.arguments import TIE_BREAKS
+from gristmill.sample_corpus import write_sample_corpus
+path, num_bytes, vocab_size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+write_sample_corpus(path, num_bytes, 0)
+for tie_break in TIE_BREAKS:
+    on_gpu, on_cpu = (
+        gm.train_tokenizer(path, vocab_size=vocab_size, tie_break=tie_break, device=device, progress=None)
+        for device in ("cuda", "cpu")
+    )
+    assert on_gpu == on_cpu, tie_break
+for pattern in _core.PATTERNS:
+    on_gpu, on_cpu = (gm.count_words(path, pattern=pattern, device=device, progress=None) for device in ("cuda", "cpu"))
+    assert on_gpu == on_cpu and list(on_gpu) == list(on_cpu), pattern
+print("equal to the CPU")
+"""
+
+
+class Outcome(NamedTuple):
+    """The outcome of one check."""
+
+    check: str
+    seconds: float
+    is_right: bool
+    last_line: str
+
+
+def run_check(check: str, command: list[str], **environment: str) -> Outcome:
+    """Run a command. It is right if its exit code is 0."""
+    began = time.perf_counter()
+    print(f"{check}: running", flush=True)
+    try:
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=os.environ | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=MOST_SECONDS,
+        )
+        output, is_right = done.stdout, done.returncode == 0
+    except subprocess.TimeoutExpired as error:
+        output, is_right = f"{error.stdout or ''}\nstopped after {MOST_SECONDS} s", False
+    lines = [line for line in output.splitlines() if line.strip()] or ["no output"]
+    if not is_right:
+        print("\n".join(lines[-40:]), flush=True)
+    outcome = Outcome(check, time.perf_counter() - began, is_right, lines[-1].strip("= "))
+    print(f"{check}: {'right' if is_right else 'WRONG'}, {outcome.last_line}", flush=True)
+    return outcome
+
+
+def checks(folder: Path, chosen: list[str]) -> list[Outcome]:
+    """Run the chosen checks."""
+    text = str(folder / "check.txt")
+    training = [sys.executable, "-c", TRAINING, text]
+    outcomes = []
+    if "tests" in chosen:
+        outcomes.append(run_check("tests", [sys.executable, "-m", "pytest", "-q", "tests/gpu", "-k", "cuda"]))
+    if "recount" in chosen:
+        outcomes.append(run_check("recount", [*training, "20000000", "8000"], GRISTMILL_GPU_CHECK="1"))
+    sanitizer = shutil.which("compute-sanitizer")
+    for tool in SANITIZERS:
+        if tool not in chosen:
+            continue
+        if sanitizer is None:
+            outcomes.append(Outcome(tool, 0, False, "compute-sanitizer is not installed"))
+            continue
+        command = [sanitizer, "--tool", tool, "--error-exitcode", "9", *training, "300000", "400"]
+        outcomes.append(run_check(tool, command))
+    return outcomes
+
+
+def main() -> int:
+    """Parse the options, run the checks and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = ("tests", "recount", *SANITIZERS)
+    parser.add_argument("--checks", default=",".join(names), help="default: %(default)s")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build", help="folder for the text")
+    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results", help="folder for the table")
+    options = parser.parse_args()
+    chosen = options.checks.split(",")
+    if unknown := sorted(set(chosen) - set(names)):
+        sys.exit(f"--checks {unknown[0]} is not valid. Pass names from {', '.join(names)}.")
+    if (reason := devices.missing_gpu()) is not None:
+        sys.exit(f"check_gpu.py needs a GPU, but {reason}.")
+    options.folder.mkdir(parents=True, exist_ok=True)
+    outcomes = checks(options.folder, chosen)
+    rows = [
+        [each.check, "right" if each.is_right else "wrong", f"{each.seconds:.0f}", each.last_line] for each in outcomes
+    ]
+    (driver,) = devices.Device.checked("cuda:0").for_text(None, num_threads=1).drivers
+    write_result(
+        "gpu_checks",
+        title="Checks of count and merge on a GPU",
+        about={"GPU": driver.name} | describe_run(["gristmill", "numpy", "cupy-cuda12x", "cupy-cuda13x"]),
+        body=markdown_table(["check", "outcome", "seconds", "last line"], rows),
+        data={"rows": [each._asdict() for each in outcomes]},
+        folder=options.output,
+    )
+    return 0 if all(each.is_right for each in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
