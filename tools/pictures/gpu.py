@@ -59,8 +59,8 @@ def draw_round() -> Picture:
     )
     picture = Picture(
         "A round of merges on a GPU",
-        "Every block chooses the same batch, scans its own cells, counts new pairs, waits for all blocks, cuts the batch "
-        "if needed, commits it, and waits again.",
+        "Every block chooses the same batch, scans its own cells, counts new pairs, waits for all blocks, cuts the "
+        "batch if needed, commits it, and waits again.",
     )
     picture.text(16, 22, "one launch, one block per multiprocessor", size=12, colour="muted")
     y = 34.0
