@@ -15,6 +15,7 @@
 #   make aarch64      cross-compile the core and run its tests under qemu (Debian packages, as root)
 #   make wheel        build the sdist and manylinux wheels into dist/, and test each in an empty virtual environment
 #   make transformers4  test the exported folder with transformers 4.57, in addition to the version of `make test`
+#   make check-gpu   on a machine with a GPU: its tests, recounts and compute-sanitizer; then benchmarks/bench_gpu.py
 #   make tsan         C++ tests under ThreadSanitizer
 #   make fuzz         run the fuzz targets under ASan + UBSan: MINUTES=10 for all of them, TARGET=scan for one,
 #                     SANITIZE= for more executions without sanitizers (Clang from Debian packages, as root)
@@ -32,7 +33,7 @@ python_sources := $(shell find src/gristmill -name '*.py' -o -name '*.pyi' -o -p
 # Scripts that mypy --strict and pyright check: one uses every public name, the other makes mistakes on purpose.
 typed_scripts := tests/typing/every_public_name.py tests/typing/mistakes.py
 
-.PHONY: quickstart test test-cpp test-python check check-static check-sanitized docs check-docs screenshots plots bench format aarch64 wheel transformers4 tsan fuzz clean
+.PHONY: quickstart test test-cpp test-python check check-gpu check-static check-sanitized docs check-docs screenshots plots bench format aarch64 wheel transformers4 tsan fuzz clean
 
 quickstart: $(VENV)/.installed
 	@mkdir -p quickstart
@@ -83,6 +84,11 @@ check-sanitized: $(VENV)/.tools
 		-DGRISTMILL_BUILD_PYTHON=OFF -DGRISTMILL_BUILD_TESTS=ON -DGRISTMILL_SANITIZE=address,undefined
 	$(BIN)/cmake --build build/sanitized -j $(JOBS)
 	$(BIN)/ctest --test-dir build/sanitized -j $(JOBS) --output-on-failure
+
+check-gpu: $(VENV)/.installed-test
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation '.[gpu]'
+	$(BIN)/python tools/check_gpu.py
+	$(BIN)/python benchmarks/bench_gpu.py
 
 tsan: $(VENV)/.tools
 	$(BIN)/cmake -S . -B build/tsan -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
