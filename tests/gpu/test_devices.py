@@ -136,9 +136,18 @@ def test_too_little_memory_is_no_warning_with_auto_and_an_error_with_cuda(two_gp
 
 
 def test_the_memory_of_every_gpu_is_released_at_the_end(two_gpus):
-    with Device.checked("auto").released():
+    device = Device.checked("auto")
+    with device.released():
+        device.for_text(10**12, num_threads=2)
         assert [driver.num_uses for driver in two_gpus] == [0, 0]
     assert [driver.num_uses for driver in two_gpus] == [1, 1]
+
+
+def test_a_run_on_the_cpu_does_not_wait_for_a_gpu_that_another_thread_uses(two_gpus):
+    device = Device.checked("auto")
+    with device.released():
+        device.for_text(5, num_threads=2)
+    assert [driver.num_uses for driver in two_gpus] == [0, 0]
 
 
 def test_a_child_process_finds_its_own_gpus(two_gpus):

@@ -60,6 +60,7 @@ class Device:
         self.name = name
         self.reason = ""  # why the last stage ran where it ran
         self._has_failed = False
+        self._used: tuple[Driver, ...] = ()
 
     @classmethod
     def checked(cls, device: Any) -> Device:
@@ -105,14 +106,13 @@ class Device:
 
     @contextlib.contextmanager
     def released(self) -> Generator[None, None, None]:
-        """Return the memory of the GPUs to the system at the end of the block."""
+        """Return the memory of the GPUs that were chosen to the system at the end of the block."""
         try:
             yield
         finally:
-            if self._may_use_gpu() and _is_warm():
-                for driver in self._drivers():
-                    with contextlib.suppress(DeviceError), driver.active():
-                        pass  # the end of the outermost active() frees the memory
+            for driver in self._used:
+                with contextlib.suppress(DeviceError), driver.active():
+                    pass  # the end of the outermost active() frees the memory
 
     def _by_size(self, crossover: Crossover, size: int | None, num_threads: int) -> Choice:
         if self.is_required:
@@ -132,6 +132,7 @@ class Device:
 
     def _chosen(self, drivers: tuple[Driver, ...], reason: str) -> Choice:
         self.reason = reason
+        self._used = drivers or self._used
         return Choice(drivers, reason)
 
     def _may_use_gpu(self) -> bool:
