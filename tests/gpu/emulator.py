@@ -234,7 +234,15 @@ class LateEvent:
 
 
 class LateArrays(EmulatedArrays):
-    """The functions that compute do so after the kernels before them."""
+    """Arrays that late kernels may use after the host has dropped them, as those of CuPy."""
+
+    def __init__(self, driver: LateDriver) -> None:
+        super().__init__(driver)
+        self._kept: list[np.ndarray] = []
+
+    def empty(self, shape, dtype):
+        self._kept.append(super().empty(shape, dtype))
+        return self._kept[-1]
 
     def argsort(self, array):
         return np.argsort(self._driver.to_host(array))
