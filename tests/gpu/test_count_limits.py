@@ -170,6 +170,18 @@ def test_a_counter_that_is_dropped_leaves_no_file(emulated, folder):
         assert list(folder.iterdir()) == []
 
 
+def test_an_error_after_words_were_spilled_leaves_no_file(emulated, folder):
+    def stop(_, done, total):
+        assert done < total, "stop"
+
+    with emulated.active():
+        counter = make_counter([emulated], most_slots=1, on_progress=stop, **LARGE)
+        with pytest.raises(AssertionError, match="stop") as caught:
+            add_texts([MANY, MANY])(counter)
+        assert list(folder.iterdir()) == []  # even while somebody looks at the error
+        del caught
+
+
 @pytest.mark.parametrize("limit", [1000, 150_000, 250_000])
 def test_a_full_disk_is_an_error_that_leaves_no_file(emulated, folder, limit):
     with emulated.active():

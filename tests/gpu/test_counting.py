@@ -99,6 +99,13 @@ def test_words_that_differ_only_after_15_bytes(driver):
     assert len(found) > len(set(words))
 
 
+@pytest.mark.parametrize("multiplier", [0, 1 << 63, word_counts.HASH_MULTIPLIER])
+def test_words_of_one_hash(emulated, monkeypatch, multiplier):
+    monkeypatch.setattr(word_counts, "HASH_MULTIPLIER", multiplier)
+    words = [f"{i:08}{ending}" for i in range(60) for ending in ("", "abcdefg", "abcdefg" * 2, "abcdefg" * 2 + "h")]
+    assert_same([emulated], [" ".join(words * 2), "".join(words)[:3000], "\n".join(words[::-1])])
+
+
 def test_words_of_nul_bytes_are_not_empty_entries(driver):
     # The head of a key is 0 where there is none.
     texts = [b"\0" * size + rest for size in range(20) for rest in (b"", b"a", b"\0b" * 4)]
