@@ -370,6 +370,9 @@ class WordCounts:
     def in_order(self, words: WordList, source_bytes: int) -> WordTable:
         """Return words in the order of their first occurrence, as a table of the core."""
         num_words = len(words.counts)
+        if num_words == 0:
+            no_bytes, no_numbers = np.array([], np.uint8), np.array([], np.uint64)
+            return WordTable.from_counted(no_bytes, np.array([0], np.uint64), no_numbers, no_numbers, source_bytes)
         order = self._arrays.argsort(words.firsts).view(np.uint64)
         counts, firsts, sizes = (self._arrays.empty(num_words, np.uint64) for _ in range(3))
         self._module.launch(
