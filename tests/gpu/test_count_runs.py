@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from counts import SMALL, Spans, add_texts, assert_same, assert_same_tables, count_on_cpu, count_on_gpu, make_counter
+from emulator import EmulatedDriver
 
 from gristmill.errors import DeviceMemoryError
 from gristmill.gpu import counting, word_counts
@@ -227,6 +229,31 @@ def test_threads_that_share_a_gpu_wait_for_each_other(driver):
     for thread in threads:
         thread.join()
     assert not errors and max(most) == 1
+
+
+class SlowlyActiveDriver(EmulatedDriver):
+    @contextlib.contextmanager
+    def active(self):
+        with super().active():
+            time.sleep(0.02)  # for the other thread to become active elsewhere
+            yield
+
+
+def test_threads_that_name_their_gpus_in_another_order_do_not_wait_forever(kernel_folder):
+    pair = [SlowlyActiveDriver(kernel_folder), SlowlyActiveDriver(kernel_folder)]
+    together = threading.Barrier(2)
+
+    def use(drivers):
+        together.wait()
+        with all_active(drivers):
+            pass
+
+    threads = [threading.Thread(target=use, args=(drivers,), daemon=True) for drivers in (pair, pair[::-1])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_a_gpu_whose_memory_is_full_counts_the_next_texts(emulated):
