@@ -187,6 +187,28 @@ def test_special_tokens_that_only_might_overlap_are_left_to_the_gpu(emulated, ho
     assert host_parts
 
 
+@pytest.mark.parametrize(
+    ("specials", "expected"),
+    [
+        ([], False),
+        ([b"a"], False),
+        ([b"ab", b"ab"], False),
+        ([b"aa"], True),
+        ([b"aba"], True),
+        ([b"abc", b"cd"], True),
+        ([b"cd", b"abc"], True),
+        ([b"abc", b"b"], True),
+        ([b"abc", b"ab"], True),
+        ([b"bc", b"abc"], True),
+        ([b"abc", b"de", b"f"], False),
+        ([b"<|%d|>" % i for i in range(5000)], False),
+        ([b"<|%d|>" % i for i in range(5000)] + [b">."], True),
+    ],
+)
+def test_special_tokens_that_may_share_bytes(specials, expected):
+    assert word_counts.may_overlap(specials) == expected
+
+
 # Pieces that do not fit in a tile
 
 

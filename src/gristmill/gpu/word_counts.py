@@ -439,10 +439,13 @@ class WordCounts:
 
 def may_overlap(special_tokens: list[bytes]) -> bool:
     """Return whether two occurrences of special tokens can share bytes of a text."""
-    for one in special_tokens:
-        for other in special_tokens:
-            if one != other and other in one:
-                return True
-            if any(one.endswith(other[:size]) for size in range(1, min(len(one), len(other)))):
+    specials = set(special_tokens)
+    lengths = {len(special) for special in specials}
+    proper_prefixes = {special[:size] for special in specials for size in range(1, len(special))}
+    for special in specials:
+        if any(special[-size:] in proper_prefixes for size in range(1, len(special))):
+            return True
+        for size in lengths:
+            if size < len(special) and any(special[at : at + size] in specials for at in range(len(special))):
                 return True
     return False
