@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 import pytest
-from emulator import EmulatedDriver, find_compiler
+from emulator import EmulatedDriver, LateDriver, find_compiler
 
 from gristmill.errors import DeviceError
 from gristmill.gpu import devices
@@ -13,11 +14,22 @@ from gristmill.gpu.cuda import find_driver
 
 
 @pytest.fixture
-def emulated(pytestconfig) -> EmulatedDriver:
-    """The emulator. The kernels are compiled for the first test that needs them, and kept for the next sessions."""
+def kernel_folder(pytestconfig) -> Path:
+    """Where the kernels of the emulator are. They are compiled for the first test, and kept for the next sessions."""
     if find_compiler() is None:
         pytest.skip("there is no C++ compiler for the emulator of CUDA")
-    return EmulatedDriver(pytestconfig.cache.mkdir("gpu-emulator"))
+    return pytestconfig.cache.mkdir("gpu-emulator")
+
+
+@pytest.fixture
+def emulated(kernel_folder) -> EmulatedDriver:
+    return EmulatedDriver(kernel_folder)
+
+
+@pytest.fixture
+def late_pair(kernel_folder) -> list[LateDriver]:
+    """Two GPUs that do their work as late as they may."""
+    return [LateDriver(kernel_folder), LateDriver(kernel_folder)]
 
 
 @pytest.fixture
@@ -54,3 +66,12 @@ def driver(request):
         return find_driver()
     except DeviceError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(params=[1, 2, 3])
+def drivers(request, driver):
+    """One GPU, and several of them. A machine with one GPU has it several times."""
+    if isinstance(driver, EmulatedDriver):
+        folder = request.getfixturevalue("kernel_folder")
+        return [driver, *(EmulatedDriver(folder) for _ in range(request.param - 1))]
+    return [driver] * request.param

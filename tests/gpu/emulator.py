@@ -9,6 +9,9 @@ import hashlib
 import os
 import shutil
 import subprocess
+import threading
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -39,11 +42,13 @@ class EmulatedDriver:
         self._folder = folder
         self._modules: dict[tuple[str, ...], EmulatedModule] = {}
         self.arrays = EmulatedArrays(self)
-        self.memory = 1 << 30  # a larger array does not fit
+        self.memory = 1 << 30
+        self.used = 0  # of the memory, by arrays
+        self._lock = threading.RLock()
 
     @contextlib.contextmanager
     def active(self):
-        with self.translated():
+        with self._lock, self.translated():
             yield
 
     @contextlib.contextmanager
@@ -61,7 +66,10 @@ class EmulatedDriver:
         return self._modules[source, *options]
 
     def free_bytes(self) -> int:
-        return self.memory
+        return self.memory - self.used
+
+    def give_back(self, num_bytes: int) -> None:
+        self.used -= num_bytes
 
     def total_bytes(self) -> int:
         return self.memory
@@ -126,10 +134,12 @@ class EmulatedArrays:
 
     def empty(self, shape, dtype):
         num_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        if num_bytes > self._driver.memory:
+        if num_bytes > self._driver.free_bytes():
             raise EmulatedMemoryError(f"{num_bytes:,} bytes")
         # As aligned as CUDA's.
         memory = np.full(num_bytes + 256, 0xCD, np.uint8)
+        self._driver.used += num_bytes
+        weakref.finalize(memory, self._driver.give_back, num_bytes).atexit = False
         begin = -memory.ctypes.data % 256
         return memory[begin : begin + num_bytes].view(dtype).reshape(shape)
 
@@ -151,6 +161,101 @@ class EmulatedModule:
         launch.restype = ctypes.c_uint
         num = launch(ctypes.c_void_p(bits.ctypes.data), len(bits), blocks, threads, ctypes.c_uint64(shared_bytes))
         assert num == len(bits), f"{kernel} has {num} arguments, not {len(bits)}"
+
+
+class LateDriver(EmulatedDriver):
+    """A GPU that does nothing before it must, so that a missing wait gives a wrong result."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.kernels, self.copies = LateStream(), LateStream()
+        self.arrays = LateArrays(self)
+
+    def load(self, source: str, **defines: str) -> LateModule:
+        return LateModule(super().load(source, **defines), self)
+
+    def clear(self, array) -> None:
+        self.kernels.add(lambda: array.fill(0))
+
+    def upload(self, to, values) -> None:
+        copied = values.copy()
+        self.kernels.add(lambda: EmulatedDriver.upload(self, to, copied))
+
+    def to_host(self, array):
+        self.kernels.mark().wait()
+        return array.copy()
+
+    def copy_text(self, to, text) -> LateEvent:
+        self.copies.add(lambda: EmulatedDriver.copy_text(self, to, text))
+        return self.copies.mark()
+
+    def mark(self) -> LateEvent:
+        return self.kernels.mark()
+
+    def let_kernels_wait(self, event: LateEvent) -> None:
+        self.kernels.add(event.wait)
+
+    def let_copies_wait(self, event: LateEvent) -> None:
+        self.copies.add(event.wait)
+
+
+class LateStream:
+    """Work that is done in order, when something waits for it."""
+
+    def __init__(self) -> None:
+        self._work: list[Callable[[], object] | None] = []
+        self.num_done = 0
+
+    def add(self, work: Callable[[], object]) -> None:
+        self._work.append(work)
+
+    def mark(self) -> LateEvent:
+        return LateEvent(self, len(self._work))
+
+    def run_to(self, num: int) -> None:
+        while self.num_done < num:
+            work, self._work[self.num_done] = self._work[self.num_done], None
+            self.num_done += 1
+            assert work is not None
+            work()
+
+
+class LateEvent:
+    """The end of some work of a stream."""
+
+    def __init__(self, stream: LateStream, num: int) -> None:
+        self._stream, self._num = stream, num
+
+    def is_done(self) -> bool:
+        return self._stream.num_done >= self._num
+
+    def wait(self) -> None:
+        self._stream.run_to(self._num)
+
+
+class LateArrays(EmulatedArrays):
+    """Arrays that late kernels may use after the host has dropped them, as those of CuPy."""
+
+    def __init__(self, driver: LateDriver) -> None:
+        super().__init__(driver)
+        self._kept: list[np.ndarray] = []
+
+    def empty(self, shape, dtype):
+        self._kept.append(super().empty(shape, dtype))
+        return self._kept[-1]
+
+    def argsort(self, array):
+        return np.argsort(self._driver.to_host(array))
+
+
+class LateModule:
+    """The kernels of one source, started late."""
+
+    def __init__(self, module: EmulatedModule, driver: LateDriver) -> None:
+        self._module, self._driver = module, driver
+
+    def launch(self, kernel: str, *arguments, **options) -> None:
+        self._driver.kernels.add(lambda: self._module.launch(kernel, *arguments, **options))
 
 
 def _bits(argument) -> int:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill._core import Counter, TextRing, WordTable
-from gristmill.errors import DeviceError
+from gristmill.corpus.batches import MIN_REACH
+from gristmill.errors import DeviceMemoryError
 from gristmill.gpu.driver import Driver, Event
 from gristmill.gpu.spilled import SpilledTables
 from gristmill.gpu.word_counts import MAX_CHUNK_BYTES, Chunk, WordCounts
@@ -102,6 +103,7 @@ class GpuCounter:
             ring_bytes: Size of the ring; for tests.
         """
         self._start = time.perf_counter()
+        self._is_over = False
         self._min_frequency = min_frequency
         self._on_progress = on_progress
         self._num_readers = min(num_threads, MAX_READERS)
@@ -109,34 +111,37 @@ class GpuCounter:
         self._last_report = 0.0
         self._position = 0  # in the corpus, gaps not counted
         self._cutter = Counter(pattern=pattern, special_tokens=special_tokens, num_threads=1)
+        self._reach = max([MIN_REACH, *map(len, special_tokens)])
         self._gpus = []
         for driver in drivers:
             with driver.active():
-                counts = WordCounts(
+                gpu = _Gpu(
                     driver,
+                    chunk_bytes + 2 * slot_bytes,
                     pattern=pattern,
                     special_tokens=list(special_tokens),
                     num_threads=num_threads,
                     most_slots=most_slots,
                 )
-                self._gpus.append(_Gpu(driver, counts, chunk_bytes + 2 * slot_bytes))
+                self._gpus.append(gpu)
         self._memory = drivers[0].make_pinned(ring_bytes)
+        self._most_copies = min(MAX_COPIES, ring_bytes // slot_bytes - 1)
         self._turn = 0
         self._chunk_limit = min(FIRST_CHUNK_BYTES, chunk_bytes)
 
     def add_files(self, names: Sequence[str | bytes | PathLike[str]]) -> None:
         """Count files. The bytes are read as they are."""
-        self._add(
-            TextRing.of_files(names, self._memory, slot_bytes=self._slot_bytes, num_readers=self._num_readers),
-            len(names),
-        )
+        with self._open():
+            ring = TextRing.of_files(names, self._memory, slot_bytes=self._slot_bytes, num_readers=self._num_readers)
+            self._add(ring, len(names))
 
     def add_spans(self, text: Buffer, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
         """Count texts in memory: text[begin:end] for each pair."""
-        ring = TextRing.of_spans(
-            text, begins, ends, self._memory, slot_bytes=self._slot_bytes, num_readers=self._num_readers
-        )
-        self._add(ring, len(begins))
+        with self._open():
+            ring = TextRing.of_spans(
+                text, begins, ends, self._memory, slot_bytes=self._slot_bytes, num_readers=self._num_readers
+            )
+            self._add(ring, len(begins))
 
     def last_cut(self, text: Buffer, start: int = 0) -> int:
         """Return a position after `start`, near the end, where `text` may be cut whatever text follows, or 0."""
@@ -144,65 +149,90 @@ class GpuCounter:
 
     def finish(self) -> tuple[DeviceTable, dict[str, Any]]:
         """Return the table and the figures that `_core.Counter.finish` returns."""
-        self._close_chunk()
-        for gpu in self._gpus:
-            with self._current(gpu):
-                gpu.counts.finish()
-        counted = time.perf_counter()
-        num_spilled = sum(len(gpu.counts.spilled) for gpu in self._gpus)
-        table, num_words = self._joined_on_host() if num_spilled else self._joined()
-        figures = {
-            "source_bytes": self._position,
-            "num_pieces": sum(gpu.counts.num_pieces for gpu in self._gpus),
-            "num_words": num_words,
-            "num_spilled_runs": num_spilled,
-            "count_seconds": counted - self._start,
-            "join_seconds": time.perf_counter() - counted,
-        }
+        with self._open():
+            self._close_chunk()
+            for gpu in self._gpus:
+                with self._current(gpu):
+                    gpu.counts.finish()
+            counted = time.perf_counter()
+            num_pieces = sum(gpu.counts.num_pieces for gpu in self._gpus)
+            self._join()
+            num_spilled = self._num_spilled()
+            table, num_words = self._joined_on_host() if num_spilled else self._joined(num_pieces)
+            figures = {
+                "source_bytes": self._position,
+                "num_pieces": num_pieces,
+                "num_words": num_words,
+                "num_spilled_runs": num_spilled,
+                "count_seconds": counted - self._start,
+                "join_seconds": time.perf_counter() - counted,
+            }
+        self._is_over = True
+        self._gpus.clear()  # the words remain, but not the memory of the chunks
         return table, figures
+
+    @contextmanager
+    def _open(self) -> Generator[None, None, None]:
+        """After an error, the counter has only a part of the texts and cannot be used again."""
+        if self._is_over:
+            raise ValueError("this counter has finished or failed. Create a new one.")
+        try:
+            yield
+        except BaseException:
+            self._is_over = True
+            for gpu in self._gpus:
+                gpu.counts.spilled.close()
+            raise
 
     # From the ring to chunks
 
     def _add(self, ring: TextRing, num_texts: int) -> None:
-        copies: deque[Event] = deque()
+        copies: deque[list[Event]] = deque()  # by slot
         total, before = ring.num_bytes - num_texts, self._position
         try:
             while (slot := ring.next()) is not None:
                 begin, size, gaps = slot
-                copies.append(self._take(self._memory[begin : begin + size], gaps))
-                while copies and (len(copies) > MAX_COPIES or copies[0].is_done()):
-                    copies.popleft().wait()
+                copies.append([])
+                self._take(self._memory[begin : begin + size], gaps.astype(np.int64), copies[-1])
+                while copies and (len(copies) > self._most_copies or all(copy.is_done() for copy in copies[0])):
+                    _wait(copies.popleft())
                     ring.release()
                 self._report(self._position - before, total)
         finally:
-            # The readers of the next ring write to the same memory.
-            while copies:
-                copies.popleft().wait()
-            ring.close()
+            try:
+                # The readers of the next ring write to the same memory.
+                for events in copies:
+                    _wait(events)
+            finally:
+                ring.close()
 
-    def _take(self, text: NDArray[np.uint8], gaps: NDArray[np.uint32]) -> Event:
+    def _take(self, text: NDArray[np.uint8], gaps: NDArray[np.int64], copies: list[Event]) -> None:
         """Copy a slot to the chunk, or its first part, and the rest to the next chunk."""
-        chunk = self._gpus[self._turn].chunk
         cut = 0
-        if chunk.size + len(text) > self._chunk_limit:
-            after_gap = int(gaps[-1]) + 1 if len(gaps) else 0
-            if after_gap < len(text):
-                cut = self._cutter.last_cut(text[after_gap:], 0)
-            cut = after_gap + cut if cut else after_gap
-        if not cut:
-            return self._append(text, gaps)
+        if self._gpus[self._turn].chunk.size + len(text) > self._chunk_limit:
+            cut = self._cut_of(text, gaps)
         num_gaps = int(np.searchsorted(gaps, cut))
-        copied = self._append(text[:cut], gaps[:num_gaps])
-        self._close_chunk()
-        if cut == len(text):
-            return copied
-        return self._append(text[cut:], gaps[num_gaps:] - np.uint32(cut))
+        if cut:
+            self._append(text[:cut], gaps[:num_gaps], copies)
+            self._close_chunk()
+        if cut < len(text):
+            self._append(text[cut:], gaps[num_gaps:] - cut, copies)
 
-    def _append(self, text: NDArray[np.uint8], gaps: NDArray[np.uint32]) -> Event:
+    def _cut_of(self, text: NDArray[np.uint8], gaps: NDArray[np.int64]) -> int:
+        """Return the last place of a slot where a chunk may end, or 0."""
+        after_gap = int(gaps[-1]) + 1 if len(gaps) else 0
+        if after_gap == len(text):
+            return after_gap
+        # What precedes a slot in its text is not known: the slot may begin inside of a character or a special.
+        return after_gap + self._cutter.last_cut(text[after_gap:], 0 if len(gaps) else self._reach)
+
+    def _append(self, text: NDArray[np.uint8], gaps: NDArray[np.int64], copies: list[Event]) -> None:
         gpu = self._gpus[self._turn]
         self._position += len(text) - len(gaps)
         with self._current(gpu):
-            return gpu.append(text, gaps)
+            copy = gpu.append(text, gaps)
+        if copy is not None:
+            copies.append(copy)
 
     def _close_chunk(self) -> None:
         gpu = self._gpus[self._turn]
@@ -226,17 +256,32 @@ class GpuCounter:
 
     # From the tables to one
 
-    def _joined(self) -> tuple[DeviceTable, int]:
+    def _join(self) -> None:
+        """Add the words of all GPUs to the table of the first one, or, if it has no room, spill all of them."""
         first, *others = self._gpus
         for other in others:
-            with other.driver.active():
-                others_table, _ = other.counts.table(1, self._position)
-            first.counts.add(others_table, others_table.firsts)
-        words, num_words = first.counts.listed(self._min_frequency)
+            if self._num_spilled():
+                break
+            with self._current(other):
+                table, _ = other.counts.table(1, self._position)
+                other.counts.clear()
+            with self._current(first):
+                first.counts.add(table, table.firsts)
+        if self._num_spilled():
+            for gpu in self._gpus:
+                with self._current(gpu):
+                    gpu.counts.spill()
+
+    def _num_spilled(self) -> int:
+        return sum(len(gpu.counts.spilled) for gpu in self._gpus)
+
+    def _joined(self, num_pieces: int) -> tuple[DeviceTable, int]:
+        driver, counts, source_bytes = self._gpus[0].driver, self._gpus[0].counts, self._position
+        words, num_words = counts.listed(self._min_frequency)
         num_listed = len(words.counts)
-        num_pieces = sum(gpu.counts.num_pieces for gpu in self._gpus)
+        counts.free()
         table = DeviceTable(
-            first.driver,
+            driver,
             num_listed,
             lambda: DeviceWords(
                 bytes=words.bytes,
@@ -248,16 +293,14 @@ class GpuCounter:
                 num_pieces=num_pieces,
                 is_in_order=False,
             ),
-            lambda: first.counts.in_order(words, self._position),
+            lambda: counts.in_order(words, source_bytes),
         )
         return table, num_words
 
     def _joined_on_host(self) -> tuple[DeviceTable, int]:
-        """Join the tables that had no room in the memory of the GPUs."""
+        """Join the tables on disk."""
         spilled = SpilledTables()
         for gpu in self._gpus:
-            with gpu.driver.active():
-                gpu.counts.spill()
             spilled.take(gpu.counts.spilled)
         table, num_words = spilled.join(self._min_frequency, self._position)
         driver = self._gpus[0].driver
@@ -267,39 +310,49 @@ class GpuCounter:
 class _Gpu:
     """One GPU: its words, and two chunks, one that is filled while the other one is counted."""
 
-    def __init__(self, driver: Driver, counts: WordCounts, capacity: int) -> None:
+    def __init__(self, driver: Driver, capacity: int, **options: Any) -> None:
         self.driver = driver
-        self.counts = counts
         self.chunk, self._other = (Chunk(driver.arrays.empty(capacity, np.uint8)) for _ in range(2))
+        # Kernels of an earlier counter, which failed, may still write to the same memory.
+        driver.let_copies_wait(driver.mark())
+        self.counts = WordCounts(driver, **options)  # takes its share of the memory that is left
 
-    def append(self, text: NDArray[np.uint8], gaps: NDArray[np.uint32]) -> Event:
-        """Start to copy text to the end of the chunk."""
+    def append(self, text: NDArray[np.uint8], gaps: NDArray[np.int64]) -> Event | None:
+        """Start to copy text to the end of the chunk. Returns None if the text was copied at once."""
         chunk = self.chunk
-        end = chunk.size + len(text)
-        if end > len(chunk.text):
-            self._enlarge(chunk, end)
+        begin, end = chunk.size, chunk.size + len(text)
         if len(gaps):
-            chunk.gaps.append(gaps + np.uint32(chunk.size))
+            chunk.gaps.append(gaps + begin)
             chunk.num_gaps += len(gaps)
-        chunk.copied = self.driver.copy_text(chunk.text[chunk.size : end], text)
         chunk.size = end
+        if chunk.rest or (end > len(chunk.text) and not self._enlarge(chunk, begin, end)):
+            chunk.rest.append(text.copy())
+            return None
+        chunk.copied = self.driver.copy_text(chunk.text[begin:end], text)
         return chunk.copied
 
-    def _enlarge(self, chunk: Chunk, num_bytes: int) -> None:
-        """Make room for text that has no position where it may be cut."""
+    def _enlarge(self, chunk: Chunk, num_used: int, num_bytes: int) -> bool:
+        """Make room for text that has no position where it may be cut. Returns False if there is none."""
         if num_bytes > MAX_CHUNK_BYTES:
-            raise DeviceError(
-                f"a text has no position in {num_bytes:,} bytes where it may be cut into parts for the GPU. "
-                f"Pass device='cpu'."
-            )
-        text = self.driver.arrays.empty(min(2 * num_bytes, MAX_CHUNK_BYTES), np.uint8)
+            return False
+        try:
+            with self.driver.translated():
+                text = self.driver.arrays.empty(min(2 * num_bytes, MAX_CHUNK_BYTES), np.uint8)
+        except DeviceMemoryError:
+            return False
         if chunk.copied is not None:
             chunk.copied.wait()
-        text[: chunk.size] = chunk.text[: chunk.size]
+        text[:num_used] = chunk.text[:num_used]
         self.driver.let_copies_wait(self.driver.mark())
         chunk.text = text
+        return True
 
     def start_chunk(self) -> None:
         """Start to count the chunk, and take the other one, which was counted before."""
         self.counts.start(self.chunk)
         self.chunk, self._other = self._other, self.chunk
+
+
+def _wait(events: list[Event]) -> None:
+    for event in events:
+        event.wait()

@@ -86,8 +86,9 @@ class Driver(Protocol):
 
 @contextmanager
 def all_active(drivers: Sequence[Driver]) -> Generator[None, None, None]:
-    """Make all GPUs active, the first one last, so that it is the current one."""
+    """Make all GPUs active, the first one as the current one."""
     with ExitStack() as stack:
-        for driver in reversed(drivers):
+        # Threads that wait for several GPUs wait for them in the same order, or they could wait for each other forever.
+        for driver in [*sorted(drivers, key=id), drivers[0]]:
             stack.enter_context(driver.active())
         yield

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill._core import Counter, WordTable, class_tables
-from gristmill.errors import DeviceMemoryError
 from gristmill.gpu.driver import DeviceArray, Driver, Event
 from gristmill.gpu.spilled import SpilledTables
 from gristmill.gpu.state import DeviceState
@@ -24,9 +23,11 @@ FIELDS = (
 HASH_MULTIPLIER = 0xD6E8FEB86659FD93
 WORD_BYTES = 32
 NO_START = 0xFFFFFFFF
-# A word in the index of a list has 28 bits.
+# The index of a list has 28 bits for a word and 36 bits for its first byte.
 MAX_SLOTS = 1 << 28
+MAX_ARENA_BYTES = 1 << 35
 FIRST_ARENA_BYTES = 32 << 20
+ARENA_BYTES_PER_SLOT = WORD_BYTES // 2
 MAX_PART_BYTES = 64 << 20
 MAX_CHUNK_BYTES = (1 << 32) - (1 << 20)
 THREADS = 256  # of a block of the small kernels
@@ -39,13 +40,17 @@ class Chunk:
     text: DeviceArray
     position: int = 0  # of its first byte in the corpus, gaps not counted
     size: int = 0
-    gaps: list[NDArray[np.uint32]] = field(default_factory=list)
+    gaps: list[NDArray[np.int64]] = field(default_factory=list)
     num_gaps: int = 0
     copied: Event | None = None
+    rest: list[NDArray[np.uint8]] = field(default_factory=list)  # its last bytes, if they do not fit in `text`
 
     def restart(self, position: int) -> None:
         """Make the chunk empty, for the text at this position."""
-        self.position, self.size, self.gaps, self.num_gaps, self.copied = position, 0, [], 0, None
+        self.position, self.size, self.gaps, self.num_gaps, self.copied, self.rest = position, 0, [], 0, None, []
+
+    def all_gaps(self) -> NDArray[np.int64]:
+        return np.concatenate([*self.gaps, np.array([], np.int64)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +99,11 @@ class WordCounts:
         self._state["cache"] = self._cache
         # A block takes a tile only if all words of the tiles in work have room.
         self._new_words_in_work = self._tile_blocks * (self._sizes.tile_bytes + self._sizes.bytes_after)
-        self._use_arena(self._arrays.empty(FIRST_ARENA_BYTES, np.uint8))
         num_slots = 1 << (2 * self._new_words_in_work - 1).bit_length()
         self._most_slots = max(num_slots, most_slots or self._slots_that_fit())
+        num_arena_bytes = max(FIRST_ARENA_BYTES, 4 * self._new_words_in_work)
+        self._most_arena_bytes = max(num_arena_bytes, min(MAX_ARENA_BYTES, ARENA_BYTES_PER_SLOT * self._most_slots))
+        self._use_arena(self._arrays.empty(num_arena_bytes, np.uint8))
         self._use_table(self._arrays.zeros((num_slots, WORD_BYTES // 8), np.uint64))
 
     @property
@@ -114,6 +121,9 @@ class WordCounts:
         self.settle()
         if chunk.copied is not None:
             self.driver.let_kernels_wait(chunk.copied)
+        if chunk.rest:
+            self._keep_for_host(chunk, np.array([0]), np.array([chunk.size]))
+            return
         state = self._state
         state["text"], state["size"], state["position"] = chunk.text, chunk.size, chunk.position
         state["num_tiles"] = state["stop_tile"] = -(-chunk.size // self._sizes.tile_bytes)
@@ -123,7 +133,7 @@ class WordCounts:
         state["num_gaps"] = chunk.num_gaps
         if chunk.num_gaps:
             gaps = self._room("gaps", chunk.num_gaps, np.uint32)
-            self.driver.upload(gaps[: chunk.num_gaps], np.concatenate(chunk.gaps))
+            self.driver.upload(gaps[: chunk.num_gaps], chunk.all_gaps().astype(np.uint32))
             state["gaps"] = gaps
         state["no_text"] = 0
         if chunk.num_gaps or self._special_tokens:
@@ -139,7 +149,7 @@ class WordCounts:
                     return
         if chunk.num_gaps:
             self._launch("mark_gaps")
-        self._count_tiles()
+        self._launch_tiles()
 
     def settle(self) -> None:
         """Finish the chunk that was started last."""
@@ -153,7 +163,8 @@ class WordCounts:
         else:
             while state["next_tile"] < state["num_tiles"]:
                 self._make_room(0, 0)
-                self._count_tiles()
+                state.upload()
+                self._launch_tiles()
                 state.download()
             if state["num_spans"]:
                 self._keep_for_host(chunk, *self._spans())
@@ -167,7 +178,7 @@ class WordCounts:
         self.settle()
         self._count_parts()
 
-    def _count_tiles(self) -> None:
+    def _launch_tiles(self) -> None:
         self._module.launch(
             "count_tiles",
             self._state.array,
@@ -192,15 +203,16 @@ class WordCounts:
 
     def _keep_for_host(self, chunk: Chunk, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
         """Keep parts of the chunk for the core, which counts them together."""
-        gaps = np.concatenate([*chunk.gaps, np.array([], np.uint32)]).astype(np.int64)
+        gaps = chunk.all_gaps()
         # A part ends at each gap in it, and another one begins after the gap.
         inside = gaps[np.searchsorted(ends, gaps, side="right") < np.searchsorted(begins, gaps, side="right")]
         begins, ends = np.sort(np.append(begins, inside + 1)), np.sort(np.append(ends, inside))
         first = int(begins[0])
-        text = self.driver.to_host(chunk.text[first : int(ends[-1])])
+        text = self._text_of(chunk, first, int(ends[-1]))
         positions = chunk.position + begins - np.searchsorted(gaps, begins)
         self._parts += [
-            (position, text[begin:end])
+            # A small part must not keep all of the text in memory.
+            (position, text[begin:end] if end - begin > len(text) // 2 else text[begin:end].copy())
             for position, begin, end in zip(
                 positions.tolist(), (begins - first).tolist(), (ends - first).tolist(), strict=True
             )
@@ -209,6 +221,12 @@ class WordCounts:
         self._num_part_bytes += int(np.sum(ends - begins))
         if self._num_part_bytes > MAX_PART_BYTES:
             self._count_parts()
+
+    def _text_of(self, chunk: Chunk, begin: int, end: int) -> NDArray[np.uint8]:
+        if not chunk.rest:
+            return self.driver.to_host(chunk.text[begin:end])
+        num_on_gpu = chunk.size - sum(map(len, chunk.rest))
+        return np.concatenate([self.driver.to_host(chunk.text[:num_on_gpu]), *chunk.rest])[begin:end]
 
     def _count_parts(self) -> None:
         """Count the parts that were kept, and add their words to the table."""
@@ -233,6 +251,9 @@ class WordCounts:
             return
         lengths = np.diff(table.offsets)
         num_arena_bytes = int(np.sum((lengths + np.uint64(15)) & ~np.uint64(7)))
+        if not self._fits(num_words, num_arena_bytes):
+            self.spilled.add(WordTable.from_counted(table.data, table.offsets, table.counts, firsts, 0))
+            return
         self._make_room(num_words, num_arena_bytes)
         parts = []
         for values in (table.data, table.offsets, table.counts, firsts):
@@ -245,27 +266,31 @@ class WordCounts:
     # The table
 
     def _make_room(self, num_words: int, num_arena_bytes: int) -> None:
-        """Grow the table and the arena for this many new words, and for those of a launch."""
+        """Grow the table and the arena for this many new words, and for those of a launch, or spill the words.
+
+        The kernels learn of it with the next upload of the state.
+        """
         state = self._state
-        num_slots = self._slots_for(num_words)
-        if num_slots > self._most_slots and state["num_words"]:
+        if not self._fits(state["num_words"] + num_words, state["arena_used"] + num_arena_bytes):
             self.spill()
-            num_slots = self._slots_for(num_words)
-        if num_slots > self._most_slots:
-            raise DeviceMemoryError(
-                f"{self.driver.name} has no room for a table of {num_words:,} words. Pass device='cpu'."
-            )
+        num_slots = self._slots_for(state["num_words"] + num_words)
         if num_slots > self._num_slots:
             self._grow(num_slots)
         needed = state["arena_used"] + num_arena_bytes + 3 * self._new_words_in_work
         if needed > state["arena_capacity"]:
-            arena = self._arrays.empty(max(2 * state["arena_capacity"], needed), np.uint8)
+            arena = self._arrays.empty(min(max(2 * state["arena_capacity"], needed), self._most_arena_bytes), np.uint8)
             arena[: state["arena_used"]] = self._arena[: state["arena_used"]]
             self._use_arena(arena)
 
+    def _fits(self, num_words: int, num_arena_bytes: int) -> bool:
+        """Return whether the memory has room for so many words, and those of a launch."""
+        return (
+            self._slots_for(num_words) <= self._most_slots
+            and num_arena_bytes + 3 * self._new_words_in_work <= self._most_arena_bytes
+        )
+
     def _slots_for(self, num_words: int) -> int:
-        wanted = 2 * (self._state["num_words"] + num_words) + self._new_words_in_work
-        return max(self._num_slots, 1 << (wanted - 1).bit_length())
+        return max(self._num_slots, 1 << (2 * num_words + self._new_words_in_work - 1).bit_length())
 
     def _slots_that_fit(self) -> int:
         # While a table grows, there are two; while it is listed, the words are there a second and a third time.
@@ -274,7 +299,13 @@ class WordCounts:
 
     def spill(self) -> None:
         """Write the words to disk, and make the table empty."""
+        if not self._state["num_words"]:
+            return
         self.spilled.add(self.table(1, 0)[0])
+        self.clear()
+
+    def clear(self) -> None:
+        """Make the table empty. The number of pieces stays."""
         self.driver.clear(self._table)
         self.driver.clear(self._cache)
         self._state["num_words"] = self._state["arena_used"] = 0
@@ -326,6 +357,11 @@ class WordCounts:
         self._launch("list", np.uint64(min_frequency), words.bytes, words.offsets, words.counts, words.firsts)
         return words, num_counted
 
+    def free(self) -> None:
+        """Give back the memory of the table. Words that were listed before can still be brought into order."""
+        del self._table, self._arena, self._cache
+        self._scratch.clear()
+
     def table(self, min_frequency: int, source_bytes: int) -> tuple[WordTable, int]:
         """Return the same as `listed`, as a table of the core."""
         words, num_counted = self.listed(min_frequency)
@@ -334,6 +370,9 @@ class WordCounts:
     def in_order(self, words: WordList, source_bytes: int) -> WordTable:
         """Return words in the order of their first occurrence, as a table of the core."""
         num_words = len(words.counts)
+        if num_words == 0:
+            no_bytes, no_numbers = np.array([], np.uint8), np.array([], np.uint64)
+            return WordTable.from_counted(no_bytes, np.array([0], np.uint64), no_numbers, no_numbers, source_bytes)
         order = self._arrays.argsort(words.firsts).view(np.uint64)
         counts, firsts, sizes = (self._arrays.empty(num_words, np.uint64) for _ in range(3))
         self._module.launch(
@@ -400,10 +439,13 @@ class WordCounts:
 
 def may_overlap(special_tokens: list[bytes]) -> bool:
     """Return whether two occurrences of special tokens can share bytes of a text."""
-    for one in special_tokens:
-        for other in special_tokens:
-            if one != other and other in one:
-                return True
-            if any(one.endswith(other[:size]) for size in range(1, min(len(one), len(other)))):
+    specials = set(special_tokens)
+    lengths = {len(special) for special in specials}
+    proper_prefixes = {special[:size] for special in specials for size in range(1, len(special))}
+    for special in specials:
+        if any(special[-size:] in proper_prefixes for size in range(1, len(special))):
+            return True
+        for size in lengths:
+            if size < len(special) and any(special[at : at + size] in specials for at in range(len(special))):
                 return True
     return False

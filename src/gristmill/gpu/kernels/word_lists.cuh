@@ -53,13 +53,15 @@ __device__ inline void list_words(CountState& g, u64 min_frequency, const WordLi
         Word word{0, 0, 0, 0};
         if (i <= g.table_mask) word = g.table[i];
         const bool is_listed = word.tail && word.count >= min_frequency;
-        // Long words are too long for sums of 32 bits only if a block has 4 GB of them: the host refuses such tables.
-        const u32 size = is_listed ? static_cast<u32>(table.size_of(word)) : 0;
-        u32 num_words, num_bytes;
+        const u64 size = is_listed ? table.size_of(word) : 0;
+        // The words of a block may have more than 2^32 bytes, so their lower 16 bits have a sum of their own.
+        u32 num_words, low, high;
         const u32 word_before = sum_before_in_block(is_listed, num_words, scratch);
-        const u32 bytes_before = sum_before_in_block(size, num_bytes, scratch);
+        const u64 low_before = sum_before_in_block(static_cast<u32>(size & 0xFFFF), low, scratch);
+        const u64 high_before = sum_before_in_block(static_cast<u32>(size >> 16), high, scratch);
+        const u64 bytes_before = low_before + (high_before << 16), num_bytes = low + (static_cast<u64>(high) << 16);
         if (threadIdx.x == 0)
-            *shared_base = atomicAdd(&g.num_extracted, static_cast<u64>(num_words) << kExtractBits | num_bytes);
+            *shared_base = atomicAdd(&g.num_extracted, (static_cast<u64>(num_words) << kExtractBits) + num_bytes);
         __syncthreads();
         const u64 first_word = *shared_base >> kExtractBits, first_byte = *shared_base & ((u64{1} << kExtractBits) - 1);
         __syncthreads();
@@ -71,7 +73,7 @@ __device__ inline void list_words(CountState& g, u64 min_frequency, const WordLi
         u8* bytes = list.bytes + first_byte + bytes_before;
         if (word.tail >= kLongTag) {
             const u8* from = g.arena + word.head - 1 + 8;
-            for (u32 k = 0; k < size; ++k) bytes[k] = from[k];
+            for (u64 k = 0; k < size; ++k) bytes[k] = from[k];
         } else {
             const u64 first = size < 8 ? word.tail : word.head;
             for (u32 k = 0; k < size; ++k) bytes[k] = static_cast<u8>((k < 8 ? first : word.tail) >> 8 * (k % 8));
