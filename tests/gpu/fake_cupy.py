@@ -1,4 +1,4 @@
-"""The part of CuPy that `gristmill.gpu.cuda` uses, without a GPU. Tests replace what shall fail."""
+"""The part of CuPy that `gristmill.gpu.cuda` uses, without a GPU. Tests replace what must fail."""
 
 from __future__ import annotations
 
