@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     binaries = all_binaries()
     build(binaries, nvcc=nvcc, num_jobs=num_jobs)
     size = sum(binary.path.stat().st_size for binary in binaries)
-    print(f"{modules.BUILT.relative_to(ROOT)}: {len(binaries)} binaries, {size / 1e6:.1f} MB")
+    print(f"{modules.BUILT.relative_to(ROOT)}: {len(binaries)} binaries, {size / 1e6:.1f} MB", flush=True)
     return 0
 
 
