@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,28 @@ def test_make_wheel_installs_the_group_of_pyproject():
     assert "$(PIP) --group release\n" in makefile
     for requirement in groups["release"]:
         assert f"\n{requirement.partition('>')[0]}==" in pinned, requirement
+
+
+def test_a_wheel_without_the_binaries_of_the_gpu_kernels_fails(build_wheels, tmp_path):
+    wheel = tmp_path / "gristmill-0.1.0-cp313-cp313-linux_x86_64.whl"
+    binaries = ["gristmill/gpu/kernels/built/count-0-sm_80.cubin", "gristmill/gpu/kernels/built/merge-0-sm_80.cubin"]
+    tracked = build_wheels._output(["git", "ls-files", "src"]).splitlines()
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name in (*(name.removeprefix("src/") for name in tracked), binaries[0]):
+            archive.writestr(name, "")
+    build_wheels._check_wheel(wheel, binaries[:1])
+    with pytest.raises(SystemExit, match=r"lacks gristmill/gpu/kernels/built/merge-0-sm_80\.cubin"):
+        build_wheels._check_wheel(wheel, binaries)
+
+
+def test_without_nvcc_the_builder_says_that_wheels_have_no_binaries(build_wheels, monkeypatch, capsys):
+    monkeypatch.setattr(build_wheels.build_cubins, "find_nvcc", lambda: None)
+    assert build_wheels._build_binaries() == []
+    assert "the wheels have no binaries of the GPU kernels" in capsys.readouterr().out
+
+
+def test_binaries_of_the_gpu_kernels_are_no_sources_but_parts_of_a_wheel(build_wheels):
+    (pattern,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["scikit-build"]["sdist"]["include"]
+    for binary in build_wheels.build_cubins.all_binaries():
+        assert binary.path.relative_to(ROOT).match(pattern)
+    assert "/src/gristmill/gpu/kernels/built/" in (ROOT / ".gitignore").read_text().splitlines()

@@ -4,6 +4,9 @@ With Docker: cibuildwheel builds manylinux wheels for every Python in pyproject.
 under qemu, unless this machine is one). A missing wheel is an error. Without Docker: wheels for this platform and every
 supported Python on PATH, built from the sdist and repaired by auditwheel. Their platform tag then depends on the C
 library of this machine.
+
+With nvcc: the wheels have the GPU kernels as binaries, which the sdist does not have. Without nvcc: they have only the
+sources of the kernels, which are compiled when they are first used.
 """
 
 import shutil
@@ -16,6 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import build_cubins
+
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14", "python3.14t")
@@ -24,24 +29,43 @@ PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14", "python3.14t"
 def main() -> int:
     """Build, repair, test, list."""
     shutil.rmtree(DIST, ignore_errors=True)
-    _run([sys.executable, "-m", "build", "--sdist", "--outdir", DIST, ROOT])
-    (sdist,) = DIST.glob("*.tar.gz")
+    shutil.rmtree(build_cubins.modules.BUILT, ignore_errors=True)
+    sdist = _build_sdist(DIST)
     _check_sdist(sdist)
+    binaries = _build_binaries()
     has_docker = _has_docker()
-    if has_docker:
-        _run([sys.executable, "-m", "cibuildwheel", "--platform", "linux", "--output-dir", DIST, sdist])
-    else:
-        print("Docker is not running: building for this platform and the Pythons on PATH only.", flush=True)
-        for python in _pythons():
-            _build_here(python, sdist)
+    with tempfile.TemporaryDirectory() as folder:
+        source = _build_sdist(Path(folder)) if binaries else sdist
+        if has_docker:
+            _run([sys.executable, "-m", "cibuildwheel", "--platform", "linux", "--output-dir", DIST, source])
+        else:
+            print("Docker is not running: building for this platform and the Pythons on PATH only.", flush=True)
+            for python in _pythons():
+                _build_here(python, source)
     wheels = sorted(DIST.glob("*.whl"))
     if has_docker:
         _check_complete(wheels)
     for wheel in wheels:
-        _check_wheel(wheel)
+        _check_wheel(wheel, binaries)
     for path in [sdist, *wheels]:
         print(f"{path.relative_to(ROOT)}  {path.stat().st_size / 1e6:.1f} MB")
     return 0 if wheels else 1
+
+
+def _build_sdist(folder: Path) -> Path:
+    """Build the sdist. It has the binaries of GPU kernels that exist, so that the wheels built from it have them."""
+    _run([sys.executable, "-m", "build", "--sdist", "--outdir", folder, ROOT])
+    (sdist,) = folder.glob("*.tar.gz")
+    return sdist
+
+
+def _build_binaries() -> list[str]:
+    """Compile the GPU kernels if this machine has nvcc. Returns the names of the binaries in a wheel."""
+    if build_cubins.find_nvcc() is None:
+        print("nvcc is not installed: the wheels have no binaries of the GPU kernels.", flush=True)
+        return []
+    build_cubins.main([])
+    return [str(binary.path.relative_to(ROOT / "src")) for binary in build_cubins.all_binaries()]
 
 
 def _has_docker() -> bool:
@@ -108,10 +132,10 @@ def _is_manylinux(platform: str, machine: str) -> bool:
     return any(part.startswith("manylinux") and part.endswith(f"_{machine}") for part in platform.split("."))
 
 
-def _check_wheel(wheel: Path) -> None:
-    """Fail if the wheel lacks a tracked file of the package, such as a page or a type stub."""
+def _check_wheel(wheel: Path, binaries: Sequence[str]) -> None:
+    """Fail if the wheel lacks a binary or a tracked file of the package, such as a page or a type stub."""
     tracked = _output(["git", "ls-files", "src"]).splitlines()
-    needed = {name.removeprefix("src/") for name in tracked}
+    needed = {*(name.removeprefix("src/") for name in tracked), *binaries}
     if missing := sorted(needed - set(zipfile.ZipFile(wheel).namelist())):
         raise SystemExit(f"{wheel.name} lacks {', '.join(missing[:10])}. Check [tool.scikit-build] in pyproject.toml.")
 

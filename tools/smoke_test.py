@@ -12,7 +12,7 @@ from pathlib import Path
 import gristmill as gm
 
 TEXT = "low low low lower lowest newer newest wider widest\n" * 200
-FILES = ("py.typed", "_core.pyi", "report/page.html", "view/static/page.js")
+FILES = ("py.typed", "_core.pyi", "report/page.html", "view/static/page.js", "gpu/kernels/merge.cu")
 
 
 def main() -> None:

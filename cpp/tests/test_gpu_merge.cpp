@@ -234,6 +234,31 @@ Words random_words(std::mt19937& random, std::size_t num, unsigned alphabet, uns
     return words;
 }
 
+// A scan sees ends of words after the last cells of a block. This pair of bytes, as symbols of 32 bits, has the place
+// of two ends in the filter.
+std::pair<char, char> pair_like_two_ends() {
+    constexpr u32 kShift = 32 - 9 - 5;  // of the largest filter; a smaller one uses fewer bits of the hash
+    constexpr u32 kEnd = gpu::Cells<u32>::kEnd;
+    for (u32 pair = 0; pair < 65536; ++pair) {
+        const u32 left = pair >> 8, right = pair & 255;
+        if (left != right && gpu::bloom_hash(left, right) >> kShift == gpu::bloom_hash(kEnd, kEnd) >> kShift)
+            return {static_cast<char>(left), static_cast<char>(right)};
+    }
+    CHECK(false);
+    return {};
+}
+
+// The pair is frequent, and many other ones are as frequent, so that it matters where it occurs first.
+void check_a_pair_like_two_ends(std::mt19937& random) {
+    const auto [left, right] = pair_like_two_ends();
+    for (int i = 0; i < 4; ++i) {
+        Words words = random_words(random, 300, 20, 9, 2);
+        for (auto& [word, count] : words)
+            if (random() % 4 == 0) word += {left, right};
+        check_all_tie_breaks<u32>(words, {.num_merges = 60});
+    }
+}
+
 }  // namespace
 
 int main() {
@@ -259,6 +284,7 @@ int main() {
         words, {.num_merges = 60, .given = {{'a', 'b'}, {256, 'c'}, {'a', 'b'}, {'a', 'a'}, {'x', 257}}});
     check_all_tie_breaks<u16>(words, {.num_merges = 100, .max_token_bytes = 3});
     check_all_tie_breaks<u16>(words, {.num_merges = 10, .max_token_bytes = 1});
+    check_a_pair_like_two_ends(random);
     // More pairs with the same count than a block can order: the merges before them are right.
     Words ties = {{"zz", 9}, {"yyy", 5}};
     for (int left = 0; left < 90; ++left)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import os
+import tempfile
 import threading
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +17,13 @@ from numpy.typing import NDArray
 
 from gristmill.errors import DeviceError, DeviceMemoryError
 from gristmill.gpu.driver import DeviceArray, Driver, Event, Module
-from gristmill.gpu.modules import options_of, path_of_binary, source_of
+from gristmill.gpu.modules import find_binary, options_of, source_of
 
 LEAST_CAPABILITY = (7, 0)
 LEAST_SHARED_BYTES = 96 << 10
 INSTALL = 'Install it with: pip install "gristmill[gpu]"'
+OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
+INSUFFICIENT_DRIVER = 35  # cudaErrorInsufficientDriver, which is also what CuPy reports if there is no driver
 
 
 @functools.cache
@@ -28,7 +33,12 @@ def find_drivers() -> tuple[Driver, ...]:
     try:
         num_devices = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise DeviceError(f"CUDA finds no GPU: {error}.") from error
+        if getattr(error, "status", None) == INSUFFICIENT_DRIVER:
+            raise DeviceError(
+                f"CUDA finds no GPU: the NVIDIA driver is missing, or too old for this version of CuPy ({error}). "
+                f"Install or update the driver, or pass device='cpu'."
+            ) from error
+        raise DeviceError(f"CUDA finds no GPU: {error}. Pass device='cpu'.") from error
     drivers: list[Driver] = []
     reasons = []
     for index in range(num_devices):
@@ -48,10 +58,33 @@ def find_driver() -> Driver:
 
 def _import_cupy() -> Any:
     try:
-        import cupy  # not at the top: it takes a quarter of a second, and is optional
-    except ImportError as error:
+        with _writable_cache():
+            import cupy  # not at the top: it takes a quarter of a second, and is optional
+    except (ImportError, OSError) as error:
         raise DeviceError(f"CuPy, which runs Gristmill on a GPU, cannot be imported: {error}. {INSTALL}") from error
     return cupy
+
+
+@contextlib.contextmanager
+def _writable_cache() -> Generator[None, None, None]:
+    """Let CuPy make its folder of kernels somewhere else, if it cannot make it where it should be.
+
+    CuPy makes it when it is imported. If that fails, CuPy can no longer be imported in this process.
+    """
+    try:
+        Path(os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache").expanduser().mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # RuntimeError: there is no home
+        with _environment("CUPY_CACHE_DIR", _temporary_cache()):
+            yield
+    else:
+        yield
+
+
+@functools.cache
+def _temporary_cache() -> str:
+    folder = tempfile.TemporaryDirectory(prefix="gristmill-cupy-")
+    atexit.register(folder.cleanup)
+    return folder.name
 
 
 class CudaDriver:
@@ -110,11 +143,11 @@ class CudaDriver:
                     self._free_memory()
 
     def _free_memory(self) -> None:
-        # Copies and kernels may still be at work after an error.
-        with contextlib.suppress(self._cupy.cuda.runtime.CUDARuntimeError):
-            self._copies.synchronize()
-            self._kernels.synchronize()
-        self._pool.free_all_blocks()
+        # Copies and kernels may still be at work after an error. What fails here failed before, or fails again when
+        # the GPU is next used; the error of the run, or Ctrl-C, must not be replaced.
+        for step in (self._copies.synchronize, self._kernels.synchronize, self._pool.free_all_blocks):
+            with contextlib.suppress(self._cupy.cuda.runtime.CUDARuntimeError):
+                step()
 
     @contextlib.contextmanager
     def translated(self) -> Generator[None, None, None]:
@@ -129,6 +162,8 @@ class CudaDriver:
             cuda.compiler.CompileException,
         ) as error:
             name = getattr(self, "name", "the GPU")
+            if getattr(error, "status", None) == OUT_OF_MEMORY:  # of the context, or of pinned memory
+                raise DeviceMemoryError(f"{name} or this machine has no memory for CUDA: {error}") from error
             raise DeviceError(f"{name} has failed: {error}. Run again, or pass device='cpu'.") from error
 
     def load(self, source: str, **defines: str) -> Module:
@@ -138,17 +173,31 @@ class CudaDriver:
         return self._modules[key]
 
     def _compiled(self, source: str, defines: dict[str, str]) -> Any:
-        binary = path_of_binary(source, defines, "".join(map(str, self._capability)))
-        if binary.exists():
-            return self._cupy.RawModule(path=str(binary))
-        module = self._cupy.RawModule(code=source_of(source), options=options_of(defines))
+        binary = find_binary(source, defines, self._capability)
+        if binary is not None:
+            # A driver that is older than the compiler of the binary may refuse it.
+            with contextlib.suppress(self._cupy.cuda.driver.CUDADriverError):
+                module = self._cupy.RawModule(path=str(binary))
+                module.compile()  # loads it
+                return module
         try:
-            module.compile()
+            return self._compiled_now(source, defines)
         except OSError:
             # CuPy cannot write its cache. Then the binary is kept in memory only.
             with _environment("CUPY_CACHE_IN_MEMORY", "1"):
-                module = self._cupy.RawModule(code=source_of(source), options=options_of(defines))
-                module.compile()
+                return self._compiled_now(source, defines)
+
+    def _compiled_now(self, source: str, defines: dict[str, str]) -> Any:
+        cuda = self._cupy.cuda
+        module = self._cupy.RawModule(code=source_of(source), options=options_of(defines))
+        try:
+            module.compile()
+        except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError):
+            raise
+        except (ImportError, RuntimeError) as error:  # CuPy does not find the library, or an error of the library
+            raise DeviceError(
+                f"NVRTC, the CUDA library that compiles the kernels for {self.name}, cannot be used: {error}. {INSTALL}"
+            ) from error
         return module
 
     def free_bytes(self) -> int:

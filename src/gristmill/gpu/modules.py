@@ -36,7 +36,18 @@ def options_of(defines: dict[str, str]) -> tuple[str, ...]:
     return (STANDARD, *(f"-D{name}={value}" for name, value in sorted(defines.items())))
 
 
-def path_of_binary(name: str, defines: dict[str, str], capability: str) -> Path:
+def find_binary(name: str, defines: dict[str, str], capability: tuple[int, int]) -> Path | None:
+    """Return the binary of a module for a GPU, or None if the package has none.
+
+    A binary also runs on GPUs with a higher minor capability. The macros for the size of shared memory are a part of
+    its name, so a GPU of 8.9 never gets what was compiled for the larger shared memory of 8.0.
+    """
+    major, minor = capability
+    paths = (path_of_binary(name, defines, (major, lower)) for lower in range(minor, -1, -1))
+    return next((path for path in paths if path.exists()), None)
+
+
+def path_of_binary(name: str, defines: dict[str, str], capability: tuple[int, int]) -> Path:
     """Return where the binary of a module would be. A binary of another source has another name."""
     digest = hashlib.sha256("\0".join((source_of(name), *options_of(defines))).encode()).hexdigest()[:16]
-    return BUILT / f"{name}-{digest}-sm_{capability}.cubin"
+    return BUILT / f"{name}-{digest}-sm_{capability[0]}{capability[1]}.cubin"

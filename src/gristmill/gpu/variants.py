@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from gristmill import _core
-from gristmill.gpu.driver import Driver, Module
+if TYPE_CHECKING:  # tools/build_cubins.py imports this module without NumPy and the core
+    from gristmill.gpu.driver import Driver, Module
 
 SYMBOLS = ("u16", "u32")
+# The macro of each tie-break. The kernels of smallest_ids take the order of the bytes from the host.
+TIE_BREAKS = {
+    "greatest-bytes": "greatest_bytes",
+    "smallest-ids": "smallest_ids",
+    "huggingface": "smallest_ids",
+    "first-seen": "first_seen",
+}
+PATTERNS = ("gpt2", "cl100k", "o200k", "llama3", "nanochat", "qwen2", "whitespace")
 
 
 class Shape(NamedTuple):
@@ -45,7 +51,7 @@ def load_count(driver: Driver, pattern: str) -> Module:
 def merge_defines(shape: Shape, symbol: str, tie_break: str) -> dict[str, str]:
     return {
         "GRISTMILL_SYMBOL": symbol,
-        "GRISTMILL_TIE_BREAK": tie_break.replace("-", "_"),
+        "GRISTMILL_TIE_BREAK": TIE_BREAKS[tie_break],
         "GRISTMILL_SHARED_KIB": str(shape.shared_kib),
     }
 
@@ -61,9 +67,9 @@ def count_defines(shape: Shape, pattern: str) -> dict[str, str]:
 def all_variants(shape: Shape) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the source and the macros of every module for GPUs of one shape."""
     for symbol in SYMBOLS:
-        for tie_break in _core.TIE_BREAKS:
+        for tie_break in ("greatest-bytes", "smallest-ids", "first-seen"):
             yield "merge", merge_defines(shape, symbol, tie_break)
-    for pattern in _core.PATTERNS:
+    for pattern in PATTERNS:
         yield "count", count_defines(shape, pattern)
 
 
@@ -97,6 +103,6 @@ def count_sizes(driver: Driver, module: Module) -> CountSizes:
 
 
 def _describe(driver: Driver, module: Module, num: int) -> list[int]:
-    sizes = driver.arrays.zeros(num, np.uint64)
+    sizes = driver.arrays.zeros(num, driver.arrays.uint64)
     module.launch("describe", sizes, blocks=1, threads=32)
     return [int(size) for size in driver.to_host(sizes)]

@@ -49,7 +49,7 @@ class GridBarrier {
         await();
     }
 
-    // After arrive(), a block may do what no other block waits for, until it calls await().
+    // Between arrive() and await(), a block neither reads what other blocks write, nor writes what they read.
     __device__ void arrive() {
         __syncthreads();
         target_ += gridDim.x;

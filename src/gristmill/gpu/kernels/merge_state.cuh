@@ -87,7 +87,7 @@ struct MergeState {
     u32* hits;      // the hit words of a block, from its first_word on
     u32* hit_bits;  // a bit per word, where shared memory has no room for them, otherwise null
 
-    Entry* table;
+    Entry* table;  // aligned to 32 bytes, where two entries are loaded at once
     u64 table_mask;
     u64 hash_multiplier;
     u32* hot_log;
@@ -131,7 +131,8 @@ struct Candidate {
 
 struct BlockState {
     union {
-        u32 bloom[kBloomWords * 32];  // a filter of 32 bits per word, once per bank, so that lanes do not collide
+        // A filter of 32 bits per word, once per bank, so that lanes do not collide. It is cleared 16 bytes at a time.
+        alignas(16) u32 bloom[kBloomWords * 32];
         u32 bins[kBins];
     };
     u32 hot[2][kMostHot];
@@ -146,6 +147,8 @@ struct BlockState {
     u32 batch_ends[kMostInBatch];  // of the bytes of the tokens
     u64 count[kMostInBatch];
     u64 greatest;
+    u64 num_logged, num_entries, num_cells, num_live;  // of all blocks, as they were at the barrier before
+    u64 num_bytes;
     Region region;
     u32 num_hot, hot_side, num_candidates, num_in_batch, num_hits, num_new_entries, num_removed;
     u32 chosen_bin, num_chosen, num_before_chosen;

@@ -51,19 +51,29 @@ class PairTable {
     }
 
   private:
-    // Entries that are loaded at once: a search that needs several loads makes all other blocks wait.
-#ifndef GRISTMILL_LINE
-#define GRISTMILL_LINE 2
-#endif
-    static constexpr u32 kLine = GRISTMILL_LINE;
+    // Entries whose keys are loaded at once: a search that needs one load after the other makes all other blocks wait.
+    // Memory has sectors of 32 bytes, so the second key costs no further access.
+    static constexpr u32 kLine = 2;
+    static_assert(kLine * sizeof(Entry) == 32);
 
+    // The first entry of a line.
     __device__ u64 home(u64 key) const {
         const u64 mixed = (key ^ key >> 29) * multiplier_;
         return (mixed ^ mixed >> 32) & mask_ & ~u64{kLine - 1};
     }
-    __device__ void load_line(u64 at, u64* seen) const {
+    // A key that another block has just inserted may be missing: seen[i] is then 0, and atomicCAS() returns the key.
+    __device__ void load_line(u64 at, u64 (&seen)[kLine]) const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000 && __CUDACC_VER_MAJOR__ >= 13
+        // Older GPUs load at most 16 bytes at once, and the keys are 16 bytes apart.
+        [[maybe_unused]] u64 counts[kLine];
+        asm volatile("ld.global.cg.v4.u64 {%0, %1, %2, %3}, [%4];"
+                     : "=l"(seen[0]), "=l"(counts[0]), "=l"(seen[1]), "=l"(counts[1])
+                     : "l"(entries_ + at)
+                     : "memory");
+#else
         GRISTMILL_UNROLL
         for (u32 i = 0; i < kLine; ++i) seen[i] = __ldcg(&entries_[at + i].key);
+#endif
     }
 
     Entry* entries_;

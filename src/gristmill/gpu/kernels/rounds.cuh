@@ -43,16 +43,18 @@ class Rounds {
         if (threadIdx.x == 0) region_ = g_.regions[blockIdx.x];
         __syncthreads();
         read_totals();
-        num_live_ = __ldcg(&g_.num_live);
-        num_merges_ = g_.num_merges;
+        read_num_live();
+        num_merges_ = static_cast<u32>(g_.num_merges);
         threshold_ = g_.threshold;
-        num_rounds_ = g_.round;
-        num_bytes_ = g_.num_bytes;
-        has_hot_pairs_ = g_.is_log_valid && hot_.read_again(num_logged_, threshold_);
+        num_rounds_ = static_cast<u32>(g_.round);
+        if (threadIdx.x == 0) s_.num_bytes = g_.num_bytes;
+        __syncthreads();
+        has_hot_pairs_ = g_.is_log_valid && hot_.read_again(s_.num_logged, threshold_);
         // A block that starts its first round changes what slower blocks still read here.
         barrier_.wait();
         Outcome outcome = Outcome::running;
-        for (u32 i = 0; i < most_rounds && outcome == Outcome::running; ++i) outcome = make_round();
+        const u32 end = num_rounds_ + most_rounds;
+        while (num_rounds_ != end && outcome == Outcome::running) outcome = make_round();
         __syncthreads();
         if (threadIdx.x == 0) g_.regions[blockIdx.x] = region_;
         if (blockIdx.x == 0 && threadIdx.x == 0) {
@@ -60,7 +62,7 @@ class Rounds {
             g_.threshold = threshold_;
             g_.num_merges = num_merges_;
             g_.round = num_rounds_;
-            g_.num_bytes = num_bytes_;
+            g_.num_bytes = s_.num_bytes;
             g_.is_log_valid = has_hot_pairs_;
         }
     }
@@ -89,20 +91,30 @@ class Rounds {
         read_totals();
         commit_batch();
         visit_words<true>();
+        if (threadIdx.x == 0) s_.num_bytes += s_.batch_ends[s_.num_in_batch - 1];
         ++num_rounds_;
         num_merges_ += s_.num_in_batch;
         barrier_.arrive();
         clear_set();
         barrier_.await();
-        num_live_ = __ldcg(&g_.num_live);
+        read_num_live();
         return Outcome::running;
     }
 
-    // What other blocks change, read where no block changes it: between the two barriers of a round.
+    // What other blocks change, read where no block changes it: between the two barriers of a round. One thread reads
+    // it for all, which saves registers.
     __device__ void read_totals() {
-        num_logged_ = __ldcg(&g_.num_hot);
-        num_entries_ = __ldcg(&g_.num_entries);
-        num_cells_ = __ldcg(&g_.num_cells);
+        if (threadIdx.x != 0) return;
+        s_.num_logged = __ldcg(&g_.num_hot);
+        s_.num_entries = __ldcg(&g_.num_entries);
+        s_.num_cells = __ldcg(&g_.num_cells);
+    }
+
+    // A fast block may already move its words in the next round, and change the number again. All threads of a block
+    // must see the same number, so one of them reads it. Blocks that see different numbers may move their words in
+    // different rounds, which is slower but not wrong.
+    __device__ void read_num_live() {
+        if (threadIdx.x == 0) s_.num_live = __ldcg(&g_.num_live);
     }
 
     // Whether a new pair found no room. Then the counts of the round are incomplete, and its new pairs are removed.
@@ -115,23 +127,23 @@ class Rounds {
     // 1. choose
     __device__ Outcome choose_batch() {
         if (num_merges_ == g_.num_wanted) return Outcome::complete;
-        if (num_entries_ * 8 > table_.size() * 5) return Outcome::table_full;
+        if (s_.num_entries * 8 > table_.size() * 5) return Outcome::table_full;
         has_refilled_ = false;
         if (num_merges_ < g_.num_given)
             take_given();
         else if (const Outcome outcome = take_best(); outcome != Outcome::running)
             return outcome;
         describe_batch();
-        if (num_bytes_ + s_.batch_ends[s_.num_in_batch - 1] > g_.bytes_capacity) return Outcome::bytes_full;
+        if (s_.num_bytes + s_.batch_ends[s_.num_in_batch - 1] > g_.bytes_capacity) return Outcome::bytes_full;
         fill_set();
         return Outcome::running;
     }
 
     __device__ void take_given() {
-        const u32 num = static_cast<u32>(min(g_.num_given - num_merges_, static_cast<u64>(kMostInBatch)));
+        const u32 num = static_cast<u32>(min(g_.num_given - num_merges_, u64{kMostInBatch}));
         for (u32 i = threadIdx.x; i < num; i += blockDim.x) {
-            s_.left[i] = g_.merges[2 * (num_merges_ + i)];
-            s_.right[i] = g_.merges[2 * (num_merges_ + i) + 1];
+            s_.left[i] = g_.merges[2 * u64{num_merges_ + i}];
+            s_.right[i] = g_.merges[2 * u64{num_merges_ + i} + 1];
         }
         __syncthreads();
         if (threadIdx.x == 0) s_.num_in_batch = num;
@@ -156,10 +168,10 @@ class Rounds {
     }
 
     __device__ Outcome take_best() {
-        if (!has_hot_pairs_ || !hot_.has_room(num_logged_)) {
+        if (!has_hot_pairs_ || !hot_.has_room(s_.num_logged)) {
             if (!refill()) return Outcome::ties;
         } else {
-            hot_.refresh(num_logged_, threshold_);
+            hot_.refresh(s_.num_logged, threshold_);
         }
         if (hot_.num() < kFewHot && threshold_ > 1 && !has_refilled_ && !refill()) return Outcome::ties;
         if (s_.greatest == 0) return Outcome::no_pair;
@@ -213,7 +225,7 @@ class Rounds {
             for (u32 i = threadIdx.x; i < kMostCandidates; i += blockDim.x) others[i] = ~u64{0};
     }
 
-    __device__ u32 first_id() const { return static_cast<u32>(256 + num_merges_); }
+    __device__ u32 first_id() const { return 256 + num_merges_; }
 
     __device__ u32 length_of(u32 id) const {
         const u32 first = first_id();
@@ -239,6 +251,8 @@ class Rounds {
         __syncthreads();
     }
 
+    // At the end of a round, while other blocks are still at work. Everything else that writes to the memory of the set
+    // makes `is_set_clear_` false.
     __device__ void clear_set() {
         set_.clear();
         is_set_clear_ = true;
@@ -286,7 +300,7 @@ class Rounds {
             for (u32 i = threadIdx.x; i < kBins; i += blockDim.x) g_.bins[i] = 0;
         if (!fits) return false;
         hot_.forget();
-        hot_.refresh(num_logged_, threshold_);
+        hot_.refresh(s_.num_logged, threshold_);
         return true;
     }
 
@@ -321,14 +335,13 @@ class Rounds {
             }
             if (threadIdx.x == 0) {
                 s_.chosen_bin = chosen;
-                s_.num_chosen = static_cast<u32>(num);
+                // Not the length of the log: other blocks may already be at work on the round, and make more pairs hot.
+                s_.num_logged = num;
             }
         }
         __syncthreads();
         const u32 chosen = s_.chosen_bin;  // 0: the highest bin does not fit
         threshold_ = chosen ? least_in_bin<kRefillBits>(chosen) : threshold_;
-        // Not the length of the log: other blocks may already be at work on the round, and make more pairs hot.
-        num_logged_ = s_.num_chosen;
         __syncthreads();
         return chosen != 0;
     }
@@ -336,7 +349,7 @@ class Rounds {
     // At fixed rounds, because blocks that decided for themselves would wait for each other more often.
     __device__ void move_words_together() {
         const bool is_due = has_refilled_ || (num_rounds_ >= 8 && num_rounds_ <= 256 && __popc(num_rounds_) == 1);
-        if (!is_due || num_live_ * 8 > num_cells_ * 7) return;
+        if (!is_due || s_.num_live * 8 > s_.num_cells * 7) return;
         const WordArrays& from = g_.words[region_.buffer];
         const Symbol* cells = reinterpret_cast<const Symbol*>(from.cells) + region_.first_cell;
         const u64 num_cells = region_.num_cells, num_live = region_.num_live;
@@ -534,7 +547,7 @@ class Rounds {
             const u64 key = __ldcg(&table_[i].key);
             if (key && max(left_of(key), right_of(key)) >= first_id()) table_[i].count = 0;
         }
-        if (blockIdx.x == 0 && threadIdx.x == 0) g_.num_hot = num_logged_;
+        if (blockIdx.x == 0 && threadIdx.x == 0) g_.num_hot = s_.num_logged;
     }
 
     // 5. commit, except for the words. The blocks share the tokens, one warp per token.
@@ -542,7 +555,6 @@ class Rounds {
         // The last warps, because the first ones have words to rewrite.
         const u32 warp = (blockDim.x - 1 - threadIdx.x) / 32, num = s_.num_in_batch;
         for (u32 i = blockIdx.x + gridDim.x * warp; i < num; i += gridDim.x * (blockDim.x / 32)) write_token(i);
-        num_bytes_ += s_.batch_ends[num - 1];
         if (blockIdx.x != 0) return;
         u64* others = g_.greatest_births + ((num_rounds_ + 1) & 1) * kMostInBatch;
         for (u32 i = threadIdx.x; i < kMostInBatch; i += blockDim.x) others[i] = 0;
@@ -550,15 +562,15 @@ class Rounds {
 
     __device__ void write_token(u32 i) {
         const u32 left = s_.left[i], right = s_.right[i], id = first_id() + i;
-        const u64 offset = num_bytes_ + s_.batch_ends[i] - s_.length[i];
+        const u64 offset = s_.num_bytes + s_.batch_ends[i] - s_.length[i];
         const u32 left_length = __ldcg(&g_.lengths[left]), right_length = __ldcg(&g_.lengths[right]);
         const u8 *left_bytes = g_.bytes + __ldcg(&g_.offsets[left]),
                  *right_bytes = g_.bytes + __ldcg(&g_.offsets[right]);
         for (u32 k = lane_of_thread(); k < left_length + right_length; k += 32)
             g_.bytes[offset + k] = __ldcg(k < left_length ? left_bytes + k : right_bytes + (k - left_length));
         if (lane_of_thread() != 0) return;
-        g_.merges[2 * (num_merges_ + i)] = left;
-        g_.merges[2 * (num_merges_ + i) + 1] = right;
+        g_.merges[2 * u64{num_merges_ + i}] = left;
+        g_.merges[2 * u64{num_merges_ + i} + 1] = right;
         g_.counts[num_merges_ + i] = s_.count[i];
         if (s_.entry[i] != ~0u) table_[s_.entry[i]].count = 0;
         const u64 prefix = __ldcg(&g_.prefixes[left]);
@@ -578,12 +590,11 @@ class Rounds {
     PairSet<Symbol> set_;
     HotPairs hot_;
     GridBarrier barrier_;
-    u64 num_merges_ = 0, num_bytes_ = 0, threshold_ = 1, num_logged_ = 0, num_entries_ = 0, num_cells_ = 0,
-        num_live_ = 0;
-    u32 num_rounds_ = 0;
+    u64 threshold_ = 1;
+    u32 num_merges_ = 0, num_rounds_ = 0;
     bool has_hot_pairs_ = false;  // the log has all hot pairs, those of earlier launches included
     bool has_refilled_ = false;   // in this round
-    bool is_set_clear_ = false;
+    bool is_set_clear_ = false;   // the set is empty; the same in all threads
 };
 
 }  // namespace gristmill::gpu

@@ -126,7 +126,7 @@ class HotPairs {
         }
         for (u32 by = 16; by; by /= 2) greatest = max(greatest, __shfl_xor_sync(kAllLanes, greatest, by));
         if (lane_of_thread() == 0 && greatest) atomicMax(&s_.greatest, greatest);
-        num_seen_ = num_logged;
+        num_seen_ = static_cast<u32>(num_logged);
         __syncthreads();
     }
 
@@ -135,7 +135,7 @@ class HotPairs {
   private:
     const MergeState& g_;
     BlockState& s_;
-    u64 num_seen_ = 0;  // of the log
+    u32 num_seen_ = 0;  // of the log
 };
 
 // Fills s.candidates with the pairs of the greatest counts: at least `kTarget` if there are so many, and all pairs that
@@ -160,7 +160,7 @@ __device__ inline bool choose_candidates(BlockState& s, u64 threshold) {
             // which the sum reaches the target are added up one per lane.
             const u32 lane = lane_of_thread();
             u32 sum = 0, total;
-            for (u32 i = 0; i < 32; ++i) sum += s.candidate_bins[lane * 32 + (i + lane & 31)];
+            for (u32 i = 0; i < 32; ++i) sum += s.candidate_bins[lane * 32 + (i + lane) % 32];
             const u32 before_lane = sum_before_in_warp(sum, total);
             const u32 wanted = min(kTarget, total);
             const u32 reached = __ffs(__ballot_sync(kAllLanes, before_lane + sum >= wanted)) - 1;

@@ -155,9 +155,12 @@ __device__ void scan_cells(const WordArrays& words, const Region& region, const 
         u32 hits = 0;
         GRISTMILL_UNROLL
         for (u32 i = 0; i < kGroup; ++i) hits |= static_cast<u32>(set.may_contain(group.hash(i))) << i;
+        // After the last group are the cells of another block, and the filter may let a pair of ends through.
+        if (g >= num_groups) hits = 0;
         while (hits) {
             const u32 i = __ffs(hits) - 1;
             hits &= hits - 1;
+            // Loaded again, because a register cannot be chosen by a number.
             const Symbol left = cells[g * kGroup + i], right = cells[g * kGroup + i + 1];
             if (!Cells<Symbol>::is_token(left) || !Cells<Symbol>::is_token(right)) continue;
             const int index = set.find(left, right);
