@@ -179,8 +179,8 @@ def test_a_memory_limit_keeps_counting_on_the_cpu_with_auto(device, small_texts_
     assert where["count"] == "cpu" and is_gpu(where["merge"])
 
 
-def test_several_gpus_count_together(emulated, pytestconfig, install, stories, monkeypatch):
-    other = type(emulated)(pytestconfig.cache.mkdir("gpu-emulator"))
+def test_several_gpus_count_together(emulated, kernel_folder, install, stories, monkeypatch):
+    other = type(emulated)(kernel_folder)
     other.name = "the other emulator"
     install(emulated, other)
     monkeypatch.setattr(counting, "GpuCounter", small_chunks(GpuCounter))
