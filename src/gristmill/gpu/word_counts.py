@@ -27,7 +27,6 @@ NO_START = 0xFFFFFFFF
 MAX_SLOTS = 1 << 28
 MAX_ARENA_BYTES = 1 << 35
 FIRST_ARENA_BYTES = 32 << 20
-ARENA_BYTES_PER_SLOT = WORD_BYTES // 2
 MAX_PART_BYTES = 64 << 20
 MAX_CHUNK_BYTES = (1 << 32) - (1 << 20)
 THREADS = 256  # of a block of the small kernels
@@ -99,12 +98,7 @@ class WordCounts:
         self._state["cache"] = self._cache
         # A block takes a tile only if all words of the tiles in work have room.
         self._new_words_in_work = self._tile_blocks * (self._sizes.tile_bytes + self._sizes.bytes_after)
-        num_slots = 1 << (2 * self._new_words_in_work - 1).bit_length()
-        self._most_slots = max(num_slots, most_slots or self._slots_that_fit())
-        num_arena_bytes = max(FIRST_ARENA_BYTES, 4 * self._new_words_in_work)
-        self._most_arena_bytes = max(num_arena_bytes, min(MAX_ARENA_BYTES, ARENA_BYTES_PER_SLOT * self._most_slots))
-        self._use_arena(self._arrays.empty(num_arena_bytes, np.uint8))
-        self._use_table(self._arrays.zeros((num_slots, WORD_BYTES // 8), np.uint64))
+        self._prepare_table(most_slots)
 
     @property
     def num_words(self) -> int:
@@ -292,11 +286,6 @@ class WordCounts:
     def _slots_for(self, num_words: int) -> int:
         return max(self._num_slots, 1 << (2 * num_words + self._new_words_in_work - 1).bit_length())
 
-    def _slots_that_fit(self) -> int:
-        # While a table grows, there are two; while it is listed, the words are there a second and a third time.
-        fitting = int(0.9 * self.driver.free_bytes()) // (4 * WORD_BYTES)
-        return min(MAX_SLOTS, 1 << max(fitting, 1).bit_length() - 1)
-
     def spill(self) -> None:
         """Write the words to disk, and make the table empty."""
         if not self._state["num_words"]:
@@ -398,6 +387,19 @@ class WordCounts:
         )
 
     # Preparations
+
+    def _prepare_table(self, most_slots: int | None) -> None:
+        """Make a small table and arena, and decide how much they may grow."""
+        # While a table grows, there are two; while it is listed, the words are there a second and a third time.
+        most_bytes = int(0.9 * self.driver.free_bytes())
+        if most_slots is None:
+            most_slots = min(MAX_SLOTS, 1 << max(most_bytes // (4 * WORD_BYTES), 1).bit_length() - 1)
+        num_slots = 1 << (2 * self._new_words_in_work - 1).bit_length()
+        self._most_slots = max(num_slots, most_slots)
+        num_arena_bytes = max(FIRST_ARENA_BYTES, 4 * self._new_words_in_work)
+        self._most_arena_bytes = max(num_arena_bytes, min(MAX_ARENA_BYTES, most_bytes // 8))
+        self._use_arena(self._arrays.empty(num_arena_bytes, np.uint8))
+        self._use_table(self._arrays.zeros((num_slots, WORD_BYTES // 8), np.uint64))
 
     def _prepare_classes(self) -> None:
         rows, classes = class_tables()
