@@ -84,6 +84,11 @@ def build(binaries: Sequence[Binary], *, nvcc: str, num_jobs: int) -> None:
         list(pool.map(lambda binary: _compile(nvcc, binary), [b for b in binaries if not b.path.exists()]))
 
 
+def remove_all() -> None:
+    """Remove the folder of the binaries."""
+    shutil.rmtree(modules.BUILT, ignore_errors=True)
+
+
 def _compile(nvcc: str, binary: Binary) -> None:
     with tempfile.TemporaryDirectory(dir=modules.BUILT, prefix=".compiling-") as folder:
         text, cubin = Path(folder, f"{binary.source}.cu"), Path(folder, "cubin")

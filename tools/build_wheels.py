@@ -29,7 +29,7 @@ PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14", "python3.14t"
 def main() -> int:
     """Build, repair, test, list."""
     shutil.rmtree(DIST, ignore_errors=True)
-    shutil.rmtree(build_cubins.modules.BUILT, ignore_errors=True)
+    build_cubins.remove_all()
     sdist = _build_sdist(DIST)
     _check_sdist(sdist)
     binaries = _build_binaries()
