@@ -99,7 +99,7 @@ def checks(folder: Path, chosen: list[str]) -> list[Outcome]:
             outcomes.append(Outcome(tool, 0, False, "compute-sanitizer is not installed"))
             continue
         command = [sanitizer, "--tool", tool, "--error-exitcode", "9", *training, "300000", "400"]
-        outcomes.append(run_check(tool, command))
+        outcomes.append(run_check(tool, command, GRISTMILL_GPU_CHECK="1"))
     return outcomes
 
 

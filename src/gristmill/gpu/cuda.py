@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.errors import DeviceError, DeviceMemoryError
-from gristmill.gpu.driver import DeviceArray, Driver, Event, Module
+from gristmill.gpu.driver import CHECK, DeviceArray, Driver, Event, Module
 from gristmill.gpu.modules import find_binary, options_of, source_of
 
 LEAST_CAPABILITY = (7, 0)
@@ -126,13 +126,15 @@ class CudaDriver:
 
     @contextlib.contextmanager
     def active(self) -> Generator[None, None, None]:
+        # None: without a pool.
+        allocate = None if os.environ.get(CHECK) == "1" else self._pool.malloc
         # Other threads wait: the streams and the memory of the driver belong to one run.
         with (
             self._lock,
             self.translated(),
             self._device,
             self._kernels,
-            self._cupy.cuda.using_allocator(self._pool.malloc),
+            self._cupy.cuda.using_allocator(allocate),
         ):
             self._depth += 1
             try:

@@ -9,6 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+# With the value 1 in this environment variable, all pairs are counted again after each launch, and no array is a part of
+# a larger block of memory, in which compute-sanitizer would not see accesses past the end of the array.
+CHECK = "GRISTMILL_GPU_CHECK"
+
 # An array in the memory of the GPU: a `cupy.ndarray`, or a NumPy array with the emulator.
 DeviceArray = Any
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gristmill import _core
 from gristmill.gpu.checking import check_counts
-from gristmill.gpu.driver import Driver
+from gristmill.gpu.driver import CHECK, Driver
 from gristmill.gpu.merge_run import MergeRun, MergeTask, Outcome
 from gristmill.gpu.words import DeviceWords, upload_words
 
@@ -22,7 +22,6 @@ LEAST_SECONDS, MOST_SECONDS = 0.05, 0.1
 REPORT_SECONDS = 0.1
 # One thread lays out a word, and half a warp merges it.
 MOST_WORD_BYTES = 1 << 16
-CHECK = "GRISTMILL_GPU_CHECK"
 
 
 class LearnedMerges(NamedTuple):
