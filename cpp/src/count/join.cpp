@@ -9,11 +9,12 @@ namespace gristmill {
 namespace {
 
 // One part of the table of one thread, with its counts by ordinal. For a word that several threads have, the table that
-// saw it first gets the sum and the others 0. Ordinals ascend with `first`, so every side is a sorted run.
+// saw it first gets the sum and the others 0. Ordinals ascend with `first`, so every side is a sorted run. With several
+// tables, the counts are first only the overflows: the search for equal words reads every entry and adds its count.
 struct Side {
     const LargeVector<WordRecord>* records;
     const std::uint8_t* arena;
-    LargeVector<std::uint64_t> counts;
+    ZeroedArray<std::uint64_t> counts;
 
     std::size_t size() const { return records->size(); }
     std::uint64_t first(std::size_t ordinal) const { return (*records)[ordinal].first; }
@@ -42,15 +43,15 @@ class RangeJoiner {
 
     std::uint64_t num_duplicates() const { return num_duplicates_; }
 
-    // Collects the words of the range first, and prefetches the data needed to unite two of them, then looks for equal
-    // words.
+    // Collects the words of the range first, and prefetches the data needed to unite two of them, then completes
+    // their counts and looks for equal words.
     void join(std::uint64_t range) {
         seen_.clear();
         for (std::size_t t = 0; t < tables_.size(); ++t) {
             visit_parts(*tables_[t], [&](std::size_t p, const auto& part) {
                 const auto side = static_cast<std::uint32_t>(kNumParts * t + p);
                 visit_range(*tables_[t], part.slots, range, [&](std::uint64_t hash, const auto& entry) {
-                    seen_.push_back({hash, side, entry.ordinal, kEnd});
+                    seen_.push_back({hash, side, entry.ordinal, kEnd, entry.count});
                     __builtin_prefetch(&(*sides_[side].records)[entry.ordinal]);
                     __builtin_prefetch(&sides_[side].counts[entry.ordinal], 1);
                 });
@@ -64,7 +65,8 @@ class RangeJoiner {
     struct Seen {
         std::uint64_t hash;
         std::uint32_t side, ordinal;
-        std::uint32_t next;  // next entry of the same bucket
+        std::uint32_t next;   // next entry of the same bucket
+        std::uint32_t count;  // modulo 2^32
     };
     static constexpr unsigned kBucketBits = 10;
     static constexpr std::uint32_t kEnd = static_cast<std::uint32_t>(-1);
@@ -87,6 +89,7 @@ class RangeJoiner {
     }
 
     void enter(std::uint32_t at) {
+        sides_[seen_[at].side].counts[seen_[at].ordinal] += seen_[at].count;
         std::uint32_t& head = heads_[seen_[at].hash >> bucket_shift_ & ((1u << kBucketBits) - 1)];
         for (std::uint32_t known = head; known != kEnd; known = seen_[known].next) {
             if (seen_[known].hash == seen_[at].hash && unite(seen_[known], seen_[at].side, seen_[at].ordinal)) return;
@@ -119,7 +122,7 @@ class RangeJoiner {
     std::uint64_t num_duplicates_ = 0;
 };
 
-// Leaves each word in only one table. Returns the number of words that were in several.
+// Completes the counts, and leaves each word in only one table. Returns the number of words that were in several.
 std::uint64_t unite_duplicates(const Tables& tables, std::vector<Side>& sides, Crew& crew, Monitor& monitor) {
     if (tables.size() <= 1) return 0;
     std::size_t num_words = 0;
@@ -222,13 +225,12 @@ WordTable join_tables(std::vector<std::unique_ptr<PieceTable>> tables, std::uint
         return nothing;
     }
     std::vector<Side> sides(kNumParts * tables.size());
-    crew.run("read tables", [&](unsigned member) {
-        for (std::size_t t = member; t < tables.size(); t += crew.size()) {
-            visit_parts(*tables[t], [&](std::size_t p, const auto& part) {
-                sides[kNumParts * t + p] = {&part.records, tables[t]->arena(), part.counts()};
-            });
-        }
-    });
+    for (std::size_t t = 0; t < tables.size(); ++t) {
+        visit_parts(*tables[t], [&](std::size_t p, const auto& part) {
+            sides[kNumParts * t + p] = {&part.records, tables[t]->arena(),
+                                        tables.size() == 1 ? part.counts() : part.overflows()};
+        });
+    }
     for (const Side& side : sides) num_words += side.size();
     num_words -= unite_duplicates(tables, sides, crew, monitor);
 

@@ -70,12 +70,18 @@ struct Part {
     void count_hit(std::size_t slot) {
         if (++slots[slot].count == 0) carries.push_back(slots[slot].ordinal);
     }
-    LargeVector<std::uint64_t> counts() const {
-        LargeVector<std::uint64_t> result(records.size());
-        for (std::size_t slot = 0; slot < slots.capacity(); ++slot) {
-            if (!is_free(slots[slot])) result[slots[slot].ordinal] = slots[slot].count;
-        }
+    // By ordinal: what the 32-bit counts lost by overflow.
+    ZeroedArray<std::uint64_t> overflows() const {
+        ZeroedArray<std::uint64_t> result(records.size());
         for (const std::uint32_t ordinal : carries) result[ordinal] += std::uint64_t{1} << 32;
+        return result;
+    }
+    // By ordinal.
+    ZeroedArray<std::uint64_t> counts() const {
+        ZeroedArray<std::uint64_t> result = overflows();
+        for (std::size_t slot = 0; slot < slots.capacity(); ++slot) {
+            if (!is_free(slots[slot])) result[slots[slot].ordinal] += slots[slot].count;
+        }
         return result;
     }
     void clear() {

@@ -49,7 +49,7 @@ std::shared_ptr<SpillFile> Spill::take_idle_file() {
 SortedWords sort_table(const PieceTable& table, const Monitor& monitor) {
     SortedWords sorted(table.size());
     const auto take = [&](const auto& part) {
-        const LargeVector<std::uint64_t> counts = part.counts();
+        const ZeroedArray<std::uint64_t> counts = part.counts();
         for (std::size_t i = 0; i < counts.size(); ++i)
             sorted.add(part.records[i].with_count(counts[i], table.arena()));
     };

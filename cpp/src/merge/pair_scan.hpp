@@ -51,6 +51,7 @@ struct PostingStore {
     PostingPool pool;
     std::vector<PostingList> lists;
 
+    PostingList list(std::uint32_t pair) const { return pair < lists.size() ? lists[pair] : PostingList{}; }
     Position* make(std::uint32_t pair, std::uint32_t num) {
         if (pair >= lists.size()) lists.resize(pair + 1);
         lists[pair] = {pool.allocate(num), num};

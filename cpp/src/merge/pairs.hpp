@@ -84,9 +84,13 @@ class Pairs {
         if (threshold <= admission_.threshold) return;
         admission_.threshold = threshold;
         queue_.set_threshold(threshold);
-        for (std::uint32_t pair = 0; pair < table_.size(); ++pair)
-            if (table_[pair].count < threshold)
-                for (PostingStore& store : stores_) store.drop(pair);
+        // 16 stores with 150,000 pairs each: too many random accesses for one thread.
+        const auto drop_fallen = [&](std::size_t store) {
+            for (std::uint32_t pair = 0; pair < table_.size(); ++pair)
+                if (table_[pair].count < threshold) stores_[store].drop(pair);
+        };
+        if (stores_.size() == 1) return drop_fallen(0);
+        t_.crew.run("drop postings", [&](unsigned t) { drop_fallen(t); });
     }
 
     void scan() {

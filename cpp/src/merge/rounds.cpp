@@ -92,6 +92,7 @@ class RoundsLoop {
 
   private:
     static constexpr std::size_t kMaxBatch = 4096;
+    static constexpr std::size_t kAhead = 8;  // changes whose slots are prefetched
 
     bool choose_batch() {
         const TraceScope scope(t_.monitor.trace(), 0, "choose batch");
@@ -135,6 +136,7 @@ class RoundsLoop {
         return (pair_hash(t_.seed, left, right) >> 32) * members_.size() >> 32;
     }
 
+    // Also prefetches the data that the next merge reads first: with many strips, most lists are short.
     void merge_in_strip(Member<Symbol>& member, const PostingStore& store) {
         member.step.forget();
         member.log.clear();
@@ -144,8 +146,10 @@ class RoundsLoop {
         for (auto& changes : member.losses) changes.clear();
         for (std::uint32_t i = 0; i < batch_.size(); ++i) {
             const auto& [candidate, a, b, c] = batch_[i];
-            const PostingList list = candidate.pair < store.lists.size() ? store.lists[candidate.pair] : PostingList{};
-            const OccurrenceRange occurrences = member.step.merge(list, a, b, c, t_.monitor);
+            const PostingList next = i + 1 < batch_.size() ? store.list(batch_[i + 1].candidate.pair) : PostingList{};
+            __builtin_prefetch(next.data);
+            const OccurrenceRange occurrences = member.step.merge(store.list(candidate.pair), a, b, c, t_.monitor);
+            member.step.prefetch(next);
             report(member, i);
             member.log.push_back({occurrences, member.left_sightings.size(), member.right_sightings.size()});
         }
@@ -227,9 +231,12 @@ class RoundsLoop {
     void apply_losses(unsigned m) {
         Member<Symbol>& owner = members_[m];
         owner.fallen.clear();
-        for (const Member<Symbol>& keeper : members_)
-            for (const Change& loss : keeper.losses[m]) {
-                if (loss.merge >= batch_.size()) break;
+        for (const Member<Symbol>& keeper : members_) {
+            const std::vector<Change>& losses = keeper.losses[m];
+            for (std::size_t i = 0; i < losses.size() && losses[i].merge < batch_.size(); ++i) {
+                const Change& ahead = losses[std::min(i + kAhead, losses.size() - 1)];
+                table_.prefetch(ahead.left, ahead.right);
+                const Change& loss = losses[i];
                 if (const std::uint32_t pair = table_.find(loss.left, loss.right); pair != kNoPair) {
                     std::uint64_t& count = table_[pair].count;
                     if (count >= pairs_.threshold() && count - loss.weight < pairs_.threshold())
@@ -239,6 +246,7 @@ class RoundsLoop {
                     owner.newborn[young].count -= loss.weight;
                 }
             }
+        }
         choose_admitted(owner);
     }
 
