@@ -110,7 +110,7 @@ def test_words_of_one_hash(emulated, monkeypatch, multiplier):
 
 
 def test_words_of_nul_bytes_are_not_empty_entries(driver):
-    # The head of a key is 0 where there is none.
+    # The head of a short key is 0.
     texts = [b"\0" * size + rest for size in range(20) for rest in (b"", b"a", b"\0b" * 4)]
     assert_same([driver], texts, pattern="whitespace")
     assert_same([driver], [b" ".join(texts)], pattern="whitespace")

@@ -332,7 +332,7 @@ class _Gpu:
         return chunk.copied
 
     def _enlarge(self, chunk: Chunk, num_used: int, num_bytes: int) -> bool:
-        """Make room for text that has no position where it may be cut. Returns False if there is none."""
+        """Make room for text that has no position where it may be cut. Returns False without room for it."""
         if num_bytes > MAX_CHUNK_BYTES:
             return False
         try:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-# With the value 1 in this environment variable, all pairs are counted again after each launch, and no array is a part of
+# With the value 1 in this environment variable, all pairs are counted again after each launch, and no array is part of
 # a larger block of memory, in which compute-sanitizer would not see accesses past the end of the array.
 CHECK = "GRISTMILL_GPU_CHECK"
 
