@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
+import sys
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # The same examples in every run; HYPOTHESIS_PROFILE=explore looks for new ones.
@@ -20,6 +24,46 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # A shell starts background jobs with Ctrl-C ignored, and children inherit that: tests that send Ctrl-C would hang.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--device",
+        choices=["cuda", "emulator"],
+        help="count and merge there wherever device='auto' may: on the GPU, or on the emulator of tests/gpu",
+    )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def device_of_the_suite(request, pytestconfig):
+    """With --device, let `auto` take a GPU for texts of every size. So the tests of the CPU become tests of a GPU."""
+    name = request.config.getoption("--device")
+    if name is None:
+        yield
+        return
+    from gristmill.gpu import cuda, devices
+
+    if name == "emulator":
+        sys.path.append(str(Path(__file__).with_name("gpu")))
+        from emulator import EmulatedDriver
+
+        drivers = (EmulatedDriver(pytestconfig.cache.mkdir("gpu-emulator")),)
+    else:
+        drivers = cuda.find_drivers()
+    with pytest.MonkeyPatch.context() as patch:
+        found = functools.cache(lambda: (drivers, ""))
+        found()
+        patch.setattr(devices, "_found", found)
+        for each in ("TEXT", "WORDS"):
+            patch.setattr(devices, each, devices.Crossover(getattr(devices, each).unit, warm=1, cold=1, per_thread=0))
+        # An iterable has no size, and would be counted on the CPU.
+        choose = devices.Device.for_text
+        patch.setattr(
+            devices.Device,
+            "for_text",
+            lambda device, size, **options: choose(device, 1 if size is None else size, **options),
+        )
+        yield
 
 
 def pytest_configure(config):
