@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import gristmill as gm
 from drawn_text import read_into_page_cache, recombined_words, write_drawn_text
 from gristmill import _core
@@ -25,21 +27,23 @@ from gristmill.bench import corpora
 from gristmill.bench.machine import describe_run, num_cores, version
 from gristmill.bench.tables import markdown_table, middle_and_spread, write_result
 from gristmill.gpu import devices
-from gristmill.gpu.counting import GpuCounter
+from gristmill.gpu.counting import DeviceTable, GpuCounter
 from gristmill.gpu.driver import Driver
+from gristmill.gpu.merge_run import MergeTask
 from gristmill.gpu.merging import learn_merges_on
 from gristmill.gpu.words import upload_words
 from results_folder import RESULTS
 
+DEVICE = "cuda:0"
 PARTS = ("merge", "count", "train", "cold")
 SPECIALS = [b"<|endoftext|>"]
 HEADER = ["what", "device", "median s", "min–max", "GB/s", "times as fast"]
 COLD = """
-import sys, time
+import hashlib, sys, time
 began = time.perf_counter()
 import gristmill as gm
 tokenizer = gm.train_tokenizer(sys.argv[1], vocab_size=int(sys.argv[2]), device=sys.argv[3], progress=None)
-print(time.perf_counter() - began)
+print(time.perf_counter() - began, hashlib.sha256(tokenizer.merge_ids.tobytes()).hexdigest())
 """
 
 
@@ -92,16 +96,10 @@ def measure_merging(driver: Driver, words: gm.Words, options: argparse.Namespace
 
     def on_gpu() -> bytes:
         with driver.active():
-            learned = learn_merges_on(
-                driver,
-                upload_words(driver, table),
-                num_merges=num_merges,
-                tie_break="greatest-bytes",
-                num_threads=num_cores(),
-                to_host=lambda: table,
-            )
-        if learned.num_on_gpu < len(learned.merges):
-            sys.exit(f"the CPU learned {len(learned.merges) - learned.num_on_gpu:,} of the merges.")
+            task = MergeTask(num_merges, "greatest-bytes", num_threads=num_cores())
+            learned = learn_merges_on(driver, upload_words(driver, table), task, to_host=lambda: table)
+        if learned.reason:
+            sys.exit(f"the CPU learned the merges: {learned.reason}.")
         return learned.merges.tobytes()
 
     runs = [
@@ -116,20 +114,24 @@ def measure_merging(driver: Driver, words: gm.Words, options: argparse.Namespace
 def measure_counting(driver: Driver, text: Path, options: argparse.Namespace) -> list[Timed]:
     """Measure the count stage from the page cache to a table, in the memory of the GPU or of the host."""
 
-    def on_gpu() -> int:
+    def count_on_gpu() -> DeviceTable:
         with driver.active():
             counter = GpuCounter(
                 [driver], pattern="gpt2", special_tokens=SPECIALS, num_threads=min(options.readers, num_cores())
             )
             counter.add_files([text])
-            return len(counter.finish()[0])
+            return counter.finish()[0]
 
-    def on_cpu() -> int:
+    def count_on_cpu() -> _core.WordTable:
         counter = _core.Counter(pattern="gpt2", special_tokens=SPECIALS, num_threads=num_cores())
         counter.add_files([text])
-        return len(counter.finish()[0])
+        return counter.finish()[0]
 
-    runs = [Run(f"CPU, {num_cores()} threads", on_cpu), Run("GPU", on_gpu)]
+    on_gpu, on_cpu = count_on_gpu().to_host(), count_on_cpu()
+    if not all(np.array_equal(getattr(on_gpu, part), getattr(on_cpu, part)) for part in ("data", "counts", "firsts")):
+        sys.exit(f"count {_size(text)}: CPU and GPU count different words, so no time is reported.")
+    del on_gpu, on_cpu
+    runs = [Run(f"CPU, {num_cores()} threads", lambda: len(count_on_cpu())), Run("GPU", lambda: len(count_on_gpu()))]
     return measure(f"count {_size(text)}", runs, rounds=options.rounds, num_bytes=text.stat().st_size)
 
 
@@ -140,7 +142,7 @@ def measure_training(text: Path, options: argparse.Namespace) -> list[Timed]:
         tokenizer = gm.train_tokenizer(text, vocab_size=options.vocab_size, device=device, progress=None)
         return tokenizer.merge_ids.tobytes()
 
-    runs = [Run(f"CPU, {num_cores()} threads", lambda: train("cpu")), Run("GPU", lambda: train("cuda"))]
+    runs = [Run(f"CPU, {num_cores()} threads", lambda: train("cpu")), Run("GPU", lambda: train(DEVICE))]
     return measure(f"train {_size(text)}", runs, rounds=options.rounds, num_bytes=text.stat().st_size)
 
 
@@ -149,16 +151,21 @@ def measure_cold(text: Path, options: argparse.Namespace) -> list[Timed]:
 
     def train(device: str) -> float:
         command = [sys.executable, "-c", COLD, str(text), str(options.vocab_size), device]
-        return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        taken, digest = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+        digests.add(digest)
+        if len(digests) > 1:
+            sys.exit(f"{what}: the merges of CPU and GPU differ, so no time is reported.")
+        return float(taken)
 
-    seconds: dict[str, list[float]] = {"cpu": [], "cuda": []}
+    what = f"new process, train {_size(text)}"
+    digests: set[str] = set()
+    seconds: dict[str, list[float]] = {"cpu": [], DEVICE: []}
     for device in seconds:
         train(device)  # compiles the kernels
     for _ in range(options.rounds):
         for device, times in seconds.items():
             times.append(train(device))
-    names = {"cpu": f"CPU, {num_cores()} threads", "cuda": "GPU"}
-    what = f"new process, train {_size(text)}"
+    names = {"cpu": f"CPU, {num_cores()} threads", DEVICE: "GPU"}
     return [Timed(what, names[device], times, text.stat().st_size) for device, times in seconds.items()]
 
 
@@ -197,7 +204,7 @@ def drawn_texts(words: gm.Words, sizes: list[float], folder: Path) -> Iterator[l
 
 def about_run() -> dict[str, str]:
     """Return machine, GPU, versions, commit, date and command."""
-    (driver,) = devices.Device.checked("cuda:0").for_text(None, num_threads=1).drivers
+    driver = devices.gpus.open(0)
     cupy = next((f"{name} {version(name)}" for name in ("cupy-cuda13x", "cupy-cuda12x") if version(name) != "-"), "")
     about = {"GPU": driver.name, "multiprocessors": str(driver.num_multiprocessors), "CuPy": cupy}
     return about | describe_run(["gristmill", "numpy"])
@@ -225,7 +232,7 @@ def main() -> None:
     parts = options.parts.split(",")
     if unknown := sorted(set(parts) - set(PARTS)):
         sys.exit(f"--parts {unknown[0]} is not valid. Pass names from {', '.join(PARTS)}.")
-    driver = devices.Device.checked("cuda:0").for_text(None, num_threads=1).drivers[0]
+    driver = devices.gpus.open(0)
     words = gm.count_words(corpora.resolve(options.corpus).path, device="cpu", progress=None)
     timed: list[Timed] = []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import os
 import signal
@@ -41,19 +40,17 @@ def device_of_the_suite(request, pytestconfig):
     if name is None:
         yield
         return
-    from gristmill.gpu import cuda, devices
+    from gristmill.gpu import devices
+
+    sys.path.append(str(Path(__file__).with_name("gpu")))
+    from emulator import EmulatedDriver, InstalledGpus
 
     if name == "emulator":
-        sys.path.append(str(Path(__file__).with_name("gpu")))
-        from emulator import EmulatedDriver
-
         drivers = (EmulatedDriver(pytestconfig.cache.mkdir("gpu-emulator")),)
     else:
-        drivers = cuda.find_drivers()
+        drivers = devices.open_gpus()
     with pytest.MonkeyPatch.context() as patch:
-        found = functools.cache(lambda: (drivers, ""))
-        found()
-        patch.setattr(devices, "_found", found)
+        patch.setattr(devices, "gpus", InstalledGpus(drivers))
         for each in ("TEXT", "WORDS"):
             patch.setattr(devices, each, devices.Crossover(getattr(devices, each).unit, warm=1, cold=1, per_thread=0))
         # An iterable has no size, and would be counted on the CPU.

@@ -55,12 +55,12 @@ class Outcome(NamedTuple):
 
     check: str
     seconds: float
-    is_right: bool
+    has_passed: bool
     last_line: str
 
 
 def run_check(check: str, command: list[str], **environment: str) -> Outcome:
-    """Run a command. It is right if its exit code is 0."""
+    """Run a command. It has passed if its exit code is 0."""
     began = time.perf_counter()
     print(f"{check}: running", flush=True)
     try:
@@ -73,14 +73,14 @@ def run_check(check: str, command: list[str], **environment: str) -> Outcome:
             text=True,
             timeout=MOST_SECONDS,
         )
-        output, is_right = done.stdout, done.returncode == 0
+        output, has_passed = done.stdout, done.returncode == 0
     except subprocess.TimeoutExpired:
-        output, is_right = f"stopped after {MOST_SECONDS} s", False
+        output, has_passed = f"stopped after {MOST_SECONDS} s", False
     lines = [line for line in output.splitlines() if line.strip()] or ["no output"]
-    if not is_right:
+    if not has_passed:
         print("\n".join(lines[-40:]), flush=True)
-    outcome = Outcome(check, time.perf_counter() - began, is_right, lines[-1].strip("= "))
-    print(f"{check}: {'right' if is_right else 'WRONG'}, {outcome.last_line}", flush=True)
+    outcome = Outcome(check, time.perf_counter() - began, has_passed, lines[-1].strip("= "))
+    print(f"{check}: {'passed' if has_passed else 'FAILED'}, {outcome.last_line}", flush=True)
     return outcome
 
 
@@ -123,18 +123,19 @@ def main() -> int:
     options.folder.mkdir(parents=True, exist_ok=True)
     outcomes = checks(options.folder, chosen)
     rows = [
-        [each.check, "right" if each.is_right else "wrong", f"{each.seconds:.0f}", each.last_line] for each in outcomes
+        [each.check, "passed" if each.has_passed else "failed", f"{each.seconds:.0f}", each.last_line]
+        for each in outcomes
     ]
-    (driver,) = devices.Device.checked("cuda:0").for_text(None, num_threads=1).drivers
     write_result(
         "gpu_checks",
         title="Checks of count and merge on a GPU",
-        about={"GPU": driver.name} | describe_run(["gristmill", "numpy", "cupy-cuda12x", "cupy-cuda13x"]),
+        about={"GPU": devices.device_names(devices.open_gpus())}
+        | describe_run(["gristmill", "numpy", "cupy-cuda12x", "cupy-cuda13x"]),
         body=markdown_table(["check", "outcome", "seconds", "last line"], rows),
         data={"rows": [each._asdict() for each in outcomes]},
         folder=options.output,
     )
-    return 0 if all(each.is_right for each in outcomes) else 1
+    return 0 if all(each.has_passed for each in outcomes) else 1
 
 
 if __name__ == "__main__":

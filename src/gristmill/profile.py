@@ -35,7 +35,8 @@ class Stage:
     num_merges: int | None = None
     num_spilled_runs: int | None = None
     num_tokens: int | None = None
-    device: str = "cpu"  # or the name of a GPU
+    device: str = "cpu"  # or the names of the GPUs, separated by ", "
+    device_reason: str = ""  # why this device was chosen; empty if there was no choice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,8 @@ class Profile:
     difference is the time spent in Python.
 
     Attributes:
-        stages: The stages in the order in which they ran, each with `stage`, `seconds` and its counts.
+        stages: The stages in the order in which they ran, each with `stage`, `seconds`, its counts, `device` and
+            `device_reason`.
         seconds: Wall-clock time of the whole call.
         num_threads: Number of threads used.
         peak_memory_bytes: Largest resident memory of the process since it started. None if the system does not report
@@ -70,7 +72,6 @@ class Profile:
         tasks: Time of each task, if an executor ran tasks. Empty for threads without a work folder.
         merge_counts: Count of each learned merge's pair when it was chosen, in order. It never rises. None if the run
             learned no merges.
-        device_reason: Why the CPU or a GPU was chosen. Empty if there was no choice. `stages` have the `device`.
         memory: Resident memory over time, as (seconds since the run began, bytes). Empty unless the run was inside
             `gm.recording`.
 
@@ -89,7 +90,6 @@ class Profile:
     # Not compared, because the comparison of two arrays is an array.
     merge_counts: NDArray[np.uint64] | None = field(default=None, compare=False)
     memory: tuple[tuple[float, int], ...] = ()
-    device_reason: str = ""
 
     def __repr__(self) -> str:
         stages = ", ".join(f"{stage.stage} {stage.seconds:.2f}" for stage in self.stages)

@@ -57,8 +57,8 @@ def train_tokenizer(
         executor: Executor that counts the words of files: "local" (threads of this process), "processes", "ray", or an
             object such as `gm.Ray(address="auto")`. The result is the same. Merges are always learned in this process.
         device: Device that counts and merges: "auto", "cpu", "cuda" (all GPUs) or "cuda:0" (one of them). The result is
-            the same. "auto" takes a GPU if there is one and the corpus is large enough to gain from it, and continues
-            on the CPU if the GPU fails. Needs the extra gpu; see docs/gpu.md.
+            the same. "auto" uses one GPU if there is one and the corpus is large enough to gain from it; if the GPU
+            fails, the CPU does its work. Needs the extra gpu; see docs/gpu.md.
         progress: "auto" (bars on a terminal), "bar", "jsonl", None (silent), or a callable that receives a `Progress`.
         **reading: How files are read: input_format, text_field, documents, separator, on_error, max_document_bytes;
             see `gristmill.corpus.ReadOptions`.

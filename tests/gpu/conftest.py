@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 
 import pytest
-from emulator import EmulatedDriver, LateDriver, find_compiler
+from emulator import EmulatedDriver, InstalledGpus, LateDriver, find_compiler
 
-from gristmill.errors import DeviceError
 from gristmill.gpu import devices
-from gristmill.gpu.cuda import find_driver
 
 
 @pytest.fixture
@@ -37,23 +34,20 @@ def install(monkeypatch):
     """A function that makes these drivers the GPUs of this machine, or the message the reason why it has no GPU."""
 
     def install(*drivers, message=""):
-        found = functools.cache(lambda: (drivers, message))
-        found()  # as in a process that has used its GPUs before
-        monkeypatch.setattr(devices, "_found", found)
+        monkeypatch.setattr(devices, "gpus", InstalledGpus(drivers, message))
 
     return install
 
 
 @pytest.fixture(params=["emulator", "cuda"])
-def device(request, install) -> str:
+def device(request, install, monkeypatch) -> str:
     """The name of a device that every public function takes: of the emulator, and of the GPUs of this machine."""
     if request.param == "emulator":
         install(request.getfixturevalue("emulated"))
     else:
-        try:
-            find_driver()
-        except DeviceError as error:
-            pytest.skip(str(error))
+        if (reason := devices.missing_gpu()) is not None:
+            pytest.skip(reason)
+        monkeypatch.setattr(devices.gpus, "failure", "")  # tests let GPUs fail
     return "cuda"
 
 
@@ -62,10 +56,9 @@ def driver(request):
     """The emulator, and the GPU of this machine if it has one."""
     if request.param == "emulator":
         return request.getfixturevalue("emulated")
-    try:
-        return find_driver()
-    except DeviceError as error:
-        pytest.skip(str(error))
+    if (reason := devices.missing_gpu()) is not None:
+        pytest.skip(reason)
+    return devices.open_gpus(most=1)[0]
 
 
 @pytest.fixture(params=[1, 2, 3])

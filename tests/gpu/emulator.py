@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gristmill.errors import DeviceMemoryError
+from gristmill.errors import DeviceError, DeviceMemoryError
 from gristmill.gpu import modules
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,9 +71,6 @@ class EmulatedDriver:
     def give_back(self, num_bytes: int) -> None:
         self.used -= num_bytes
 
-    def total_bytes(self) -> int:
-        return self.memory
-
     def address_of(self, array) -> int:
         return array.ctypes.data
 
@@ -102,6 +99,29 @@ class EmulatedDriver:
 
     def let_copies_wait(self, event: EmulatedEvent) -> None:
         pass
+
+
+class InstalledGpus:
+    """These drivers as the GPUs of a machine, in a process that has used them before. An error is one that cannot."""
+
+    def __init__(self, drivers, message: str = "") -> None:
+        self.failure = ""
+        self._drivers, self._message = drivers, message
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._drivers)
+
+    def count(self) -> int:
+        if not self._drivers:
+            raise DeviceError(self._message)
+        return len(self._drivers)
+
+    def open(self, number: int):
+        driver = self._drivers[number]
+        if isinstance(driver, Exception):
+            raise driver
+        return driver
 
 
 class EmulatedMemoryError(Exception):

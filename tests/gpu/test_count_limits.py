@@ -16,6 +16,7 @@ from gristmill import _core
 from gristmill.errors import CountOverflowError, DeviceMemoryError
 from gristmill.gpu import spilled, word_counts
 from gristmill.gpu.driver import all_active
+from gristmill.gpu.merge_run import MergeTask
 from gristmill.gpu.merging import learn_merges_on
 from gristmill.gpu.spilled import SpilledTables
 from gristmill.gpu.word_counts import WordCounts
@@ -208,9 +209,7 @@ def test_the_words_of_the_disk_are_those_of_the_merge_stage(emulated, folder):
         counter = make_counter([emulated], most_slots=1, **LARGE)
         add_texts(texts)(counter)
         table, _ = counter.finish()
-        learned = learn_merges_on(
-            emulated, table.words, num_merges=50, tie_break="first-seen", num_threads=2, to_host=table.to_host
-        )
+        learned = learn_merges_on(emulated, table.words, MergeTask(50, "first-seen"), to_host=table.to_host)
     assert learned.merges.tolist() == expected.merges.tolist()
 
 

@@ -16,6 +16,7 @@ from gristmill.arguments import TIE_BREAKS
 from gristmill.errors import InputChangedError
 from gristmill.gpu import counting, word_counts
 from gristmill.gpu.driver import all_active
+from gristmill.gpu.merge_run import MergeTask
 from gristmill.gpu.merging import learn_merges_on
 from gristmill.pretokenize.patterns import resolve_pattern
 from texts import CHARACTERS, CONTRACTIONS, INVALID, RUNS, STORY, byte_texts, random_story, random_text
@@ -355,9 +356,7 @@ def test_merges_of_counted_words_that_never_leave_the_gpu(drivers, tie_break):
         add_texts(texts)(counter)
         table, _ = counter.finish()
         del counter
-        learned = learn_merges_on(
-            drivers[0], table.words, num_merges=300, tie_break=tie_break, num_threads=2, to_host=table.to_host
-        )
+        learned = learn_merges_on(drivers[0], table.words, MergeTask(300, tie_break), to_host=table.to_host)
     assert learned.merges.tolist() == expected.merges.tolist()
     assert learned.counts.tolist() == expected.counts.tolist()
 

@@ -12,23 +12,23 @@ import pytest
 from fake_cupy import CompileException, CUDADriverError, CUDARuntimeError, OutOfMemoryError, make_cupy
 
 from gristmill.errors import DeviceError, DeviceMemoryError
-from gristmill.gpu import cuda, modules, variants
-from gristmill.gpu.cuda import CudaDriver, find_driver, find_drivers
+from gristmill.gpu import cuda, devices, modules, variants
+from gristmill.gpu.cuda import CudaDriver, CudaGpus
+from gristmill.gpu.devices import Device, open_gpus
 
 NO_DRIVER = "cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version"
 
 
 @pytest.fixture
 def found(monkeypatch):
-    """Let this CuPy be imported."""
+    """Let this CuPy be imported, in a process that has used no GPU."""
+    monkeypatch.setattr(devices, "gpus", CudaGpus())
 
     def use(cupy):
         monkeypatch.setitem(sys.modules, "cupy", cupy)
-        find_drivers.cache_clear()
         return cupy
 
-    yield use
-    find_drivers.cache_clear()
+    return use
 
 
 @pytest.fixture
@@ -47,22 +47,22 @@ def raising(error):
 
 def test_every_gpu_is_a_driver(found):
     found(make_cupy(num_devices=3))
-    drivers = find_drivers()
+    drivers = open_gpus()
     assert [driver.name for driver in drivers] == [f"GPU of a test (GPU {i})" for i in range(3)]
-    assert find_driver() is drivers[0] and find_drivers() is drivers
+    assert open_gpus() == drivers and open_gpus(most=1) == drivers[:1]
     assert (drivers[0].num_multiprocessors, drivers[0].shared_bytes) == (4, 227 << 10)
 
 
 def test_a_machine_without_cupy_gets_the_command_that_installs_it(found, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(DeviceError, match=r'CuPy.* cannot be imported.*pip install "gristmill\[gpu\]"'):
-        find_driver()
+        open_gpus()
 
 
 def test_a_machine_without_a_gpu(found):
     found(make_cupy(num_devices=0))
     with pytest.raises(DeviceError, match=r"CUDA finds no GPU\."):
-        find_driver()
+        open_gpus()
 
 
 def test_a_machine_without_a_driver_learns_what_to_install(found):
@@ -71,10 +71,10 @@ def test_a_machine_without_a_driver_learns_what_to_install(found):
     with pytest.raises(
         DeviceError, match=r"driver is missing, or too old for this version of CuPy \(cudaError.*update"
     ):
-        find_driver()
+        open_gpus()
     cupy.cuda.runtime.getDeviceCount = raising(CUDARuntimeError(100, "cudaErrorNoDevice: no device"))
-    with pytest.raises(DeviceError, match=r"CUDA finds no GPU: cudaErrorNoDevice: no device\. Pass device='cpu'"):
-        find_driver()
+    with pytest.raises(DeviceError, match=r"CUDA finds no GPU: cudaErrorNoDevice: no device\.$"):
+        open_gpus()
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_machine_without_a_driver_learns_what_to_install(found):
 def test_a_gpu_that_is_too_old_says_why(found, capability, shared_kib, message):
     found(make_cupy(capability, shared_kib))
     with pytest.raises(DeviceError, match=message):
-        find_driver()
+        open_gpus()
 
 
 def test_a_gpu_that_cannot_be_used_does_not_hide_the_others(found):
@@ -97,13 +97,69 @@ def test_a_gpu_that_cannot_be_used_does_not_hide_the_others(found):
         return properties(index)
 
     cupy.cuda.runtime.getDeviceProperties = fail_for_the_first
-    assert [driver.name for driver in find_drivers()] == ["GPU of a test (GPU 1)"]
+    assert [driver.name for driver in open_gpus()] == ["GPU of a test (GPU 1)"]
+
+
+def test_a_gpu_is_opened_only_if_it_is_used(found, monkeypatch):
+    cupy = found(make_cupy(num_devices=3))
+    opened = []
+    properties = cupy.cuda.runtime.getDeviceProperties
+    cupy.cuda.runtime.getDeviceProperties = lambda index: opened.append(index) or properties(index)
+    Device.checked("cuda:2")
+    assert opened == [2]
+    monkeypatch.setattr(devices, "gpus", CudaGpus())
+    monkeypatch.setattr(devices, "_may_have_gpu", lambda: True)
+    (driver,) = Device.checked("auto").for_text(10**12, num_threads=2).drivers
+    assert opened == [2, 0] and driver.name == "GPU of a test (GPU 0)"
+
+
+def test_a_number_is_that_of_cuda_even_if_an_earlier_gpu_cannot_be_used(found):
+    cupy = found(make_cupy(num_devices=2))
+    properties = cupy.cuda.runtime.getDeviceProperties
+    cupy.cuda.runtime.getDeviceProperties = lambda index: properties(index) | ({"major": 5} if index == 0 else {})
+    assert Device.checked("cuda:1")._open()[0].name == "GPU of a test (GPU 1)"
+    with pytest.raises(DeviceError, match=r"device='cuda:0' cannot be used: .*has compute capability 5\.0"):
+        Device.checked("cuda:0")
+
+
+def test_a_gpu_without_memory_is_tried_again(found, monkeypatch):
+    cupy = found(make_cupy())
+    stream = cupy.cuda.Stream
+    cupy.cuda.Stream = lambda **_: raising(CUDARuntimeError(2, "cudaErrorMemoryAllocation: out of memory"))()
+    with pytest.raises(DeviceMemoryError, match=r"device='cuda' cannot be used: .*memory.*pass device='cpu'"):
+        Device.checked("cuda")
+    monkeypatch.setattr(devices, "_may_have_gpu", lambda: True)
+    device = Device.checked("auto")
+    choice = device.for_text(10**12, num_threads=2)
+    assert choice.drivers == () and "no GPU can be used: CUDA has not enough memory" in choice.reason
+    cupy.cuda.Stream = stream
+    assert len(device.for_text(10**12, num_threads=2).drivers) == 1
+    Device.checked("cuda")
+
+
+def test_a_forked_process_is_told_why_it_has_no_gpu(found):
+    found(make_cupy())
+    open_gpus()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            open_gpus()
+        except DeviceError as error:
+            os.write(write, str(error).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(read, 999) == (
+        b"CUDA cannot be used in this process, because it was forked from a process that uses a GPU. Start it with the "
+        b"method 'spawn'."
+    )
+    assert len(open_gpus()) == 1
 
 
 def test_a_gpu_whose_memory_others_use_is_a_memory_error():
     cupy = make_cupy()
     cupy.cuda.Stream = lambda **_: raising(CUDARuntimeError(2, "cudaErrorMemoryAllocation: out of memory"))()
-    with pytest.raises(DeviceMemoryError, match="has no memory for CUDA: cudaErrorMemoryAllocation"):
+    with pytest.raises(DeviceMemoryError, match=r"not enough memory on .* cudaErrorMemoryAllocation"):
         CudaDriver(cupy, 0)
 
 
@@ -123,13 +179,12 @@ def test_cupy_has_another_cache_if_it_cannot_make_its_own(found, monkeypatch, tm
         return cupy
 
     monkeypatch.setattr(builtins, "__import__", import_cupy)
-    find_drivers.cache_clear()
-    assert find_driver().name == "GPU of a test (GPU 0)"
+    assert open_gpus()[0].name == "GPU of a test (GPU 0)"
     assert not folders[0].startswith(str(tmp_path)) and os.environ["CUPY_CACHE_DIR"].startswith(str(tmp_path))
-    find_drivers.cache_clear()
+    monkeypatch.setattr(devices, "gpus", CudaGpus())
     monkeypatch.setattr(cuda, "_temporary_cache", raising(error("no folder for temporary files")))
     with pytest.raises(DeviceError, match="cannot be imported: no folder"):
-        find_driver()
+        open_gpus()
 
 
 def test_kernels_are_kept_in_memory_where_the_cache_cannot_be_written(built, monkeypatch):
@@ -239,7 +294,7 @@ def test_a_lost_gpu_is_one_device_error_even_if_nothing_works_any_more():
     lost = CUDARuntimeError(700, "cudaErrorIllegalAddress: an illegal memory access was encountered")
     later = CUDARuntimeError(999, "cudaErrorUnknown: of the clean-up")
     driver._copies.synchronize = driver._kernels.synchronize = driver._pool.free_all_blocks = raising(later)
-    message = r"GPU of a test.*IllegalAddress.*Run again, or pass device='cpu'"
+    message = r"GPU of a test.*IllegalAddress.*Start a new process, or pass device='cpu'"
     with pytest.raises(DeviceError, match=message), driver.active(), driver.active():
         raise lost
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import re
 import string
 from contextlib import ExitStack
 
@@ -44,20 +46,20 @@ def only_gpu(monkeypatch):
     def refuse(*_):
         raise AssertionError("the CPU has learned merges")
 
-    monkeypatch.setattr(merging, "_learn_on_cpu", refuse)
+    monkeypatch.setattr(merging, "learn_on_cpu", refuse)
 
 
 @pytest.fixture
 def handed_over(monkeypatch):
     """The tasks that the CPU gets."""
     tasks = []
-    learn = merging._learn_on_cpu
+    learn = merging.learn_on_cpu
 
     def record(table, task, on_progress):
         tasks.append(task)
         return learn(table, task, on_progress)
 
-    monkeypatch.setattr(merging, "_learn_on_cpu", record)
+    monkeypatch.setattr(merging, "learn_on_cpu", record)
     return tasks
 
 
@@ -72,7 +74,9 @@ def learn(driver, table, *, tie_break="greatest-bytes", words=None, **options):
     """Learn on the GPU, where the words already are if `words` is given."""
     with driver.active():
         words = upload_words(driver, table) if words is None else words
-        return learn_merges_on(driver, words, tie_break=tie_break, num_threads=2, to_host=lambda: table, **options)
+        on_progress, num_merges = options.pop("on_progress", None), options.pop("num_merges")
+        task = MergeTask(num_merges, tie_break, num_threads=2, **options)
+        return learn_merges_on(driver, words, task, on_progress=on_progress, to_host=lambda: table)
 
 
 def assert_same(driver, table, **options):
@@ -100,13 +104,13 @@ def random_words(seed: int, num: int, *, letters: str, longest: int, greatest: i
 
 @pytest.mark.parametrize("tie_break", TIE_BREAKS)
 def test_merges_of_a_text_are_those_of_the_core_until_the_last_pair(driver, tie_break):
-    table = count_words(TEXTS, special_tokens=["<s>"])._table
+    table = count_words(TEXTS, special_tokens=["<s>"]).table
     assert_same(driver, table, num_merges=100_000, tie_break=tie_break)
 
 
 @pytest.mark.parametrize("tie_break", TIE_BREAKS)
 def test_merges_of_a_text_without_spaces_and_with_invalid_utf_8(driver, tie_break):
-    table = count_words([random_text(9, 4000)], special_tokens=[], pattern="whitespace")._table
+    table = count_words([random_text(9, 4000)], special_tokens=[], pattern="whitespace").table
     assert_same(driver, table, num_merges=250, tie_break=tie_break)
 
 
@@ -150,14 +154,14 @@ def test_no_merge_is_learned_if_none_is_wanted(driver, only_gpu):
 
 @pytest.mark.parametrize("max_token_bytes", [1, 2, 3, 8, 9, 16])
 def test_no_token_has_more_bytes_than_allowed(driver, only_gpu, max_token_bytes):
-    table = count_words([STORY], special_tokens=[])._table
+    table = count_words([STORY], special_tokens=[]).table
     assert_same(driver, table, num_merges=200, max_token_bytes=max_token_bytes)
 
 
 @pytest.mark.parametrize("tie_break", TIE_BREAKS)
 def test_given_merges_come_first(driver, short_launches, tie_break):
-    table = count_words(TEXTS, special_tokens=["<s>"])._table
-    other = count_words([random_story(5, 400)], special_tokens=[])._table
+    table = count_words(TEXTS, special_tokens=["<s>"]).table
+    other = count_words([random_story(5, 400)], special_tokens=[]).table
     merges = _core.learn_merges(other, num_merges=150, tie_break=tie_break).merges
     learned = assert_same(driver, table, num_merges=100, tie_break=tie_break, given=merges)
     assert len(learned.merges) == 100
@@ -198,30 +202,40 @@ def test_symbols_of_32_bits_for_many_merges_that_are_not_there(driver, only_gpu)
 
 
 @pytest.mark.parametrize("tie_break", TIE_BREAKS)
-def test_the_cpu_continues_where_more_pairs_tie_than_a_block_can_order(driver, handed_over, tie_break):
+def test_the_cpu_learns_where_more_pairs_tie_than_a_block_can_order(driver, handed_over, tie_break):
     frequent = {b"mill": 90, b"mills": 80, b"river": 70}
     tied = {bytes([left, right]): 5 for left in range(128, 168) for right in range(200, 240)}
-    reports = []
-    learned = assert_same(
-        driver,
-        table_of(frequent | tied),
-        num_merges=1000,
-        tie_break=tie_break,
-        on_progress=lambda *report: reports.append(report),
+    learned = assert_same(driver, table_of(frequent | tied), num_merges=1000, tie_break=tie_break)
+    assert len(learned.merges) == 1000 and len(handed_over) == 1
+    num_before = int(
+        re.fullmatch(r"after (\d+) merges, more pairs share a count than a GPU can order", learned.reason)[1]
     )
-    (rest,) = handed_over
-    assert 0 < len(rest.given) < 20 and rest.num_merges == 1000 - len(rest.given)
-    assert len(learned.merges) == 1000
-    merges = [(done, total) for stage, done, total in reports if stage == "merge"]
-    assert merges == sorted(merges) and merges[-1] == (1000, 1000)
+    assert 0 < num_before < 20
 
 
-def test_the_cpu_continues_after_given_merges_too(driver, handed_over):
+def test_the_cpu_learns_after_given_merges_too(driver, handed_over):
     tied = {bytes([left, right]): 5 for left in range(128, 168) for right in range(200, 240)}
     merges = np.array([(109, 105), (108, 108)], np.uint32)
     assert_same(driver, table_of({b"mill": 90, b"mills": 80} | tied), num_merges=100, given=merges)
-    (rest,) = handed_over
-    assert len(rest.given) > 2
+    (task,) = handed_over
+    assert task.given.tolist() == merges.tolist()
+
+
+def test_the_arrays_of_the_run_are_gone_when_the_cpu_gets_the_words(emulated, handed_over):
+    tied = {bytes([left, right]): 5 for left in range(128, 168) for right in range(200, 240)}
+    table = table_of(tied)
+    used = []
+
+    def to_host():
+        gc.collect()
+        used.append(emulated.used)
+        return table
+
+    with emulated.active():
+        words = upload_words(emulated, table)
+        before = emulated.used
+        learn_merges_on(emulated, words, MergeTask(100, "smallest-ids"), to_host=to_host)
+    assert used == [before] and len(handed_over) == 1
 
 
 def test_the_table_of_pairs_grows(driver, only_gpu, short_launches, monkeypatch):
@@ -242,7 +256,7 @@ def test_the_table_of_pairs_grows(driver, only_gpu, short_launches, monkeypatch)
         assert len(sizes) > 2 and sizes[0] == 64
 
 
-def test_the_cpu_continues_where_the_table_has_no_room_to_grow(driver, handed_over, monkeypatch):
+def test_the_cpu_learns_where_the_table_has_no_room_to_grow(driver, handed_over, monkeypatch):
     monkeypatch.setattr(merge_run, "LEAST_TABLE", 64)
     monkeypatch.setattr(MergeRun, "grow_table", lambda self: False)
     source = random.Random(6)
@@ -280,6 +294,19 @@ def test_tokens_that_differ_only_after_their_first_eight_bytes(driver, only_gpu)
     for last in b"klmnop":
         counts[b"abcdefgh" + bytes([last]) + b"1"] = counts[b"abcdefgh" + bytes([last]) + b"2"] = 10
     assert_same(driver, table_of(counts), num_merges=60)
+
+
+def test_the_cpu_learns_where_the_bytes_of_the_tokens_have_no_room_to_grow(emulated, handed_over, monkeypatch):
+    monkeypatch.setattr(merge_run, "BYTES_PER_TOKEN", 1)
+    grow = MergeRun.grow_bytes
+
+    def limit_memory(self):
+        emulated.memory = 0
+        return grow(self)
+
+    monkeypatch.setattr(MergeRun, "grow_bytes", limit_memory)
+    learned = assert_same(emulated, table_of({b"abcdefghijklmnop" * 9: 3}), num_merges=300)
+    assert len(handed_over) == 1 and "no room for more pairs or tokens" in learned.reason
 
 
 def test_a_word_of_the_greatest_length(driver, only_gpu):
@@ -332,7 +359,7 @@ def test_too_little_memory_is_an_error_before_anything_is_allocated(driver, monk
 
 
 def test_the_memory_that_is_needed_is_the_memory_that_is_used(emulated):
-    table = count_words([STORY], special_tokens=[])._table
+    table = count_words([STORY], special_tokens=[]).table
     words = upload_words(emulated, table)
     task = MergeTask(100, "smallest-ids", 0, np.empty((0, 2), np.uint32), 1)
     run = MergeRun(emulated, words, task)
@@ -360,14 +387,14 @@ def test_words_in_the_order_of_a_hash_table(driver, only_gpu, tie_break):
 
 def test_progress_starts_with_setup_and_ends_with_all_merges(driver, only_gpu):
     reports = []
-    table = count_words([STORY], special_tokens=[])._table
+    table = count_words([STORY], special_tokens=[]).table
     assert_same(driver, table, num_merges=50, on_progress=lambda *report: reports.append(report))
     assert reports[0][0] == "setup" and reports[0][1] == reports[0][2]
     assert reports[-1] == ("merge", 50, 50)
 
 
 def test_an_error_of_the_progress_bar_ends_the_run(driver):
-    table = count_words([STORY], special_tokens=[])._table
+    table = count_words([STORY], special_tokens=[]).table
 
     def stop(stage, *_):
         if stage == "merge":
@@ -380,7 +407,7 @@ def test_an_error_of_the_progress_bar_ends_the_run(driver):
 
 @pytest.mark.parametrize("tie_break", TIE_BREAKS)
 def test_the_check_finds_a_wrong_count(driver, tie_break):
-    table = count_words([STORY], special_tokens=[])._table
+    table = count_words([STORY], special_tokens=[]).table
     with driver.active():
         task = MergeTask(100, tie_break, 0, np.empty((0, 2), np.uint32), 1)
         run = MergeRun(driver, upload_words(driver, table), task)
@@ -417,7 +444,7 @@ def test_the_check_is_made_only_if_the_variable_asks_for_it(driver, monkeypatch)
 
 
 def test_two_runs_at_once_on_one_gpu_wait_for_each_other(driver):
-    table = count_words([STORY], special_tokens=[])._table
+    table = count_words([STORY], special_tokens=[]).table
     with ExitStack() as stack:
         for _ in range(2):
             stack.enter_context(driver.active())
@@ -426,4 +453,4 @@ def test_two_runs_at_once_on_one_gpu_wait_for_each_other(driver):
 
 def test_words_from_counts_equal_words_from_the_text(driver):
     counted = count_words([STORY], special_tokens=[])
-    assert_same(driver, Words.from_counts(dict(counted.items()))._table, num_merges=60, tie_break="smallest-ids")
+    assert_same(driver, Words.from_counts(dict(counted.items())).table, num_merges=60, tie_break="smallest-ids")

@@ -21,8 +21,9 @@ from gristmill.count import counting
 from gristmill.count.words import device_table
 from gristmill.errors import DeviceError, DeviceMemoryError, DeviceWarning, EmptyCorpusError, OptionError
 from gristmill.gpu import devices
-from gristmill.gpu.counting import GpuCounter
+from gristmill.gpu.counting import DeviceTable, GpuCounter
 from gristmill.gpu.merge_run import MergeRun
+from gristmill.merge import learning
 from gristmill.tokenizer import extending
 from texts import STORY, random_story
 
@@ -156,7 +157,10 @@ def test_a_corpus_without_words_is_the_error_of_the_cpu(device, corpus):
 def test_auto_trains_on_a_gpu_and_says_why(device, small_texts_pay, stories):
     trained = assert_same_training(stories, device="auto")
     assert all(is_gpu(name) for name in devices_of(trained).values())
-    assert "bytes of text, and a GPU pays from 1" in trained.profile.device_reason
+    reasons = {stage.stage: stage.device_reason for stage in trained.profile.stages}
+    assert (
+        "bytes of text; a GPU is used from 1" in reasons["count"] and reasons["merge"] == "the words are in its memory"
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,7 +169,7 @@ def test_auto_trains_on_a_gpu_and_says_why(device, small_texts_pay, stories):
         ("words", {}, "the words are already counted"),
         ("files", {"executor": "processes"}, "count on the CPU"),
         ("files", {"pattern": r"\w+|\W+"}, "only the CPU matches"),
-        ("files", {"memory_limit": 1 << 30}, "memory_limit=1073741824 limits counting on the CPU"),
+        ("files", {"memory_limit": 1 << 30}, "memory_limit=1073741824 applies only to counting on the CPU"),
     ],
 )
 def test_counting_on_a_gpu_that_would_not_count_is_an_error(device, stories, corpus, options, reason):
@@ -177,6 +181,39 @@ def test_counting_on_a_gpu_that_would_not_count_is_an_error(device, stories, cor
 def test_a_memory_limit_keeps_counting_on_the_cpu_with_auto(device, small_texts_pay, stories):
     where = devices_of(assert_same_training(stories, device="auto", memory_limit=1 << 30))
     assert where["count"] == "cpu" and is_gpu(where["merge"])
+
+
+def test_a_memory_limit_is_no_obstacle_if_only_the_merges_are_learned_on_the_gpu(device, stories):
+    words = gm.count_words(stories, device="cpu", progress=None)
+    assert_same_training(words, device=device, memory_limit=1 << 30)
+
+
+def test_a_long_word_is_a_reason_for_the_cpu(device):
+    trained = assert_same_training(["=" * 70_000 + " low lower lowest"], device=device, vocab_size=270)
+    merge = trained.profile.stages[-1]
+    assert merge.device == "cpu" and merge.device_reason.startswith("a word has 70,000 bytes")
+
+
+def test_the_memory_of_a_failed_gpu_is_free_while_the_cpu_works(
+    emulated, install, small_texts_pay, stories, monkeypatch
+):
+    install(emulated)
+    used = []
+    learn = learning.learn_on_cpu
+
+    def record(*arguments):
+        gc.collect()
+        used.append(emulated.used)
+        return learn(*arguments)
+
+    def lose(*_):
+        raise DeviceError("the device was lost")  # a new error, because LOST keeps its traceback
+
+    monkeypatch.setattr(learning, "learn_on_cpu", record)
+    monkeypatch.setattr(MergeRun, "advance", lose)
+    with pytest.warns(DeviceWarning):
+        gm.train_tokenizer(gm.count_words(stories, device="cpu"), vocab_size=400, device="auto", progress=None)
+    assert used == [0]
 
 
 def test_several_gpus_count_together(emulated, kernel_folder, install, stories, monkeypatch):
@@ -227,11 +264,12 @@ def test_a_gpu_that_fails_is_an_error_with_cuda_and_the_result_of_the_cpu_with_a
     monkeypatch.setattr(owner, method, failing(error))
     with pytest.raises(type(error), match=str(error)):
         gm.train_tokenizer(stories, vocab_size=400, device=device, progress=None)
+    monkeypatch.setattr(devices.gpus, "failure", "")
     with expected_warning(error):
         trained = assert_same_training(stories, device="auto")
     where = devices_of(trained)
     assert where["merge"] == "cpu" and is_gpu(where["count"]) == (owner is MergeRun)
-    assert str(error) in trained.profile.device_reason
+    assert str(error) in trained.profile.stages[-1].device_reason
 
 
 @contextmanager
@@ -247,16 +285,18 @@ def expected_warning(error):
 
 def test_words_that_are_lost_with_the_gpu_are_counted_again(device, small_texts_pay, stories, monkeypatch):
     monkeypatch.setattr(MergeRun, "advance", failing(LOST))
-    monkeypatch.setattr("gristmill.gpu.counting.DeviceTable.to_host", failing(LOST))
+    monkeypatch.setattr(DeviceTable, "to_host", failing(LOST))
     with pytest.warns(DeviceWarning, match="the device was lost") as caught:
         trained = assert_same_training(stories, device="auto")
     assert len(caught) == 1 and set(devices_of(trained).values()) == {"cpu"}
 
 
-def test_a_failed_gpu_of_count_words(device, small_texts_pay, stories, monkeypatch):
-    monkeypatch.setattr(GpuCounter, "finish", failing(LOST))
+@pytest.mark.parametrize(("owner", "method"), [(GpuCounter, "finish"), (DeviceTable, "to_host")])
+def test_a_failed_gpu_of_count_words(device, small_texts_pay, stories, monkeypatch, owner, method):
+    monkeypatch.setattr(owner, method, failing(LOST))
     with pytest.raises(DeviceError, match="the device was lost"):
         gm.count_words(stories, device=device, progress=None)
+    monkeypatch.setattr(devices.gpus, "failure", "")
     with pytest.warns(DeviceWarning, match="the device was lost"):
         words = gm.count_words(stories, device="auto", progress=None)
     assert words == gm.count_words(stories, device="cpu", progress=None)
@@ -297,8 +337,8 @@ def test_no_memory_of_the_gpu_is_held_after_a_run(device, stories, monkeypatch):
     held = []
     released = extending.count
 
-    def record(*arguments):
-        counted = released(*arguments)
+    def record(*arguments, **options):
+        counted = released(*arguments, **options)
         held.append(device_table(counted.words))
         return counted
 
@@ -331,11 +371,12 @@ def test_the_command_line_names_the_device(device, small_texts_pay, stories, tmp
     assert main([*arguments, "--device", "cpu"]) == 0
     assert "device " not in capsys.readouterr().out
     assert main([*arguments, "--device", "auto"]) == 0
-    assert "a GPU pays from 1)" in capsys.readouterr().out
+    assert "a GPU is used from 1)" in capsys.readouterr().out
     words = str(tmp_path / "words.gmw")
     assert main(["count-words", str(stories), "-o", words, "--device", device]) == 0
     assert "device " in capsys.readouterr().out
     assert main(["extend", out, words, "--vocab-size", "450", "-o", out, "--overwrite", "--device", device]) == 0
+    assert "device " in capsys.readouterr().out
 
 
 def test_the_command_line_refuses_a_device_in_its_own_words(device, stories, tmp_path, capsys):

@@ -33,14 +33,14 @@ def test_merges_are_those_of_the_naive_loop(pattern, tie_break):
 def test_both_loops_of_the_core_give_the_merges_of_the_naive_one_to_the_last_pair(tie_break, loop):
     counts = reference.count_words([STORY, random_text(3, 300)], special_tokens=())
     words = Words.from_counts(counts)
-    run = _core.learn_merges(words._table, num_merges=100_000, tie_break=tie_break, loop=loop, num_threads=2)
+    run = _core.learn_merges(words.table, num_merges=100_000, tie_break=tie_break, loop=loop, num_threads=2)
     expected = reference.learn_merges_incrementally(counts, 100_000, tie_break=tie_break)
     assert gm.Tokenizer(run.merges).merges == expected
 
 
 @pytest.mark.parametrize("loop", ["sequential", "rounds"])
 def test_the_count_of_each_merge_is_that_of_its_pair_when_it_was_chosen(loop):
-    run = _core.learn_merges(Words.from_counts({"aaa": 3, "ab": 4})._table, num_merges=9, loop=loop)
+    run = _core.learn_merges(Words.from_counts({"aaa": 3, "ab": 4}).table, num_merges=9, loop=loop)
     # (a,a) at 2 places of 3 words, (a,b) 4, then (aa,a) 3
     assert run.counts.tolist() == [6, 4, 3]
 

@@ -111,7 +111,7 @@ def test_a_file_has_the_words_of_its_bytes_wherever_it_is_cut(
 @settings(max_examples=200)
 def test_merges_are_those_of_the_naive_loop_in_both_loops_of_the_core(words, tie_break, max_token_bytes):
     naive = reference.learn_merges(words, 50, tie_break=tie_break, max_token_bytes=max_token_bytes)
-    table = Words.from_counts(words)._table
+    table = Words.from_counts(words).table
     for loop in ("sequential", "rounds"):
         run = _core.learn_merges(
             table, num_merges=50, tie_break=tie_break, max_token_bytes=max_token_bytes or 0, loop=loop, num_threads=2

@@ -20,7 +20,7 @@ from gristmill.cli.options import (
     PatternChoice,
     ProfileOut,
     ReadingOptions,
-    TrainingDevice,
+    TokenizerDevice,
     find_corpus,
     format_size,
 )
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gristmill import Profile
-    from gristmill.count.counting import Counted, CountOptions
+    from gristmill.count.counting import Counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class Command(ExecutorOptions, ReadingOptions):
     memory_limit: Annotated[int | None, byte_size("--memory-limit"), tyro.conf.arg(help_behavior_hint="")] = None
     """Memory limit of counting, such as 512MB or 2GiB. Counts beyond it go to the temporary folder."""
 
-    device: TrainingDevice = "auto"
+    device: TokenizerDevice = "auto"
 
     progress: ProgressKind = "auto"
     """Progress on stderr: auto (bars on a terminal), bar, jsonl (JSON Lines) or none."""
@@ -105,8 +105,8 @@ class Command(ExecutorOptions, ReadingOptions):
             )
         remove_parts(self.output)
         seconds = time.perf_counter() - start
-        profile = _profile(counted, seconds, options)
-        print(summary(counted, self.output, seconds, device_rows(profile), with_times=self.profile))
+        profile = _profile(counted, seconds, options.num_threads)
+        print(summary(counted, self.output, seconds, device_rows(counted.stages), with_times=self.profile))
         if self.profile and counted.stages:
             print("\n" + profile_table(profile))
         return 0
@@ -126,16 +126,15 @@ class Command(ExecutorOptions, ReadingOptions):
         }
 
 
-def _profile(counted: Counted, seconds: float, options: CountOptions) -> Profile:
+def _profile(counted: Counted, seconds: float, num_threads: int) -> Profile:
     from gristmill.profile import Profile, peak_memory_bytes
 
-    num_workers = len({task.worker for task in counted.tasks}) or options.num_threads
+    num_workers = len({task.worker for task in counted.tasks}) or num_threads
     return Profile(
         stages=tuple(counted.stages),
         seconds=seconds,
         num_threads=num_workers,
         peak_memory_bytes=peak_memory_bytes(),
-        device_reason=options.device.reason,
     )
 
 

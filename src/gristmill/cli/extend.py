@@ -18,11 +18,12 @@ from gristmill.cli.options import (
     ProfileOut,
     ReadingOptions,
     Threads,
-    TrainingDevice,
+    TokenizerDevice,
     find_corpus,
 )
 from gristmill.cli.table import pairs
 from gristmill.cli.tokenizers import TokenizerOptions
+from gristmill.cli.train_tokenizer import device_rows
 from gristmill.cli.truncate import size_rows
 from gristmill.cli.values import UsageError, byte_size, one_of, whole_number
 
@@ -80,7 +81,7 @@ class Command(ReadingOptions, TokenizerOptions):
     memory_limit: Annotated[int | None, byte_size("--memory-limit"), tyro.conf.arg(help_behavior_hint="")] = None
     """Memory limit of counting, such as 512MB or 2GiB. Counts beyond it go to the temporary folder."""
 
-    device: TrainingDevice = "auto"
+    device: TokenizerDevice = "auto"
 
     progress: ProgressKind = "auto"
     """Progress on stderr: auto (bars on a terminal), bar, jsonl (JSON Lines) or none."""
@@ -111,5 +112,6 @@ class Command(ReadingOptions, TokenizerOptions):
             **self.read_options(),
         )
         after.save(self.output, overwrite=self.overwrite)
-        print(pairs([*size_rows(before, after), ("saved to", str(self.output))]))
+        rows = device_rows(after.profile.stages) if after.profile is not None else []
+        print(pairs([*size_rows(before, after), *rows, ("saved to", str(self.output))]))
         return 0

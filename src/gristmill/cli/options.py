@@ -63,7 +63,7 @@ ProfileOut: TypeAlias = Annotated[
 Threads: TypeAlias = Annotated[
     int | None, whole_number("--threads"), tyro.conf.arg(help_behavior_hint="(default: all cores)")
 ]
-TrainingDevice: TypeAlias = Annotated[
+TokenizerDevice: TypeAlias = Annotated[
     str,
     tyro.conf.arg(
         metavar="auto|cpu|cuda|cuda:N",

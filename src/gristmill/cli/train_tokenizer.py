@@ -20,7 +20,7 @@ from gristmill.cli.options import (
     PatternChoice,
     ProfileOut,
     ReadingOptions,
-    TrainingDevice,
+    TokenizerDevice,
     find_corpus,
     format_size,
     plural,
@@ -32,9 +32,12 @@ from gristmill.cli.values import byte_size, whole_number
 from gristmill.trace import spanned
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gristmill import Profile, Tokenizer
     from gristmill.corpus import FoundFiles, Reading
     from gristmill.count import Words
+    from gristmill.profile import Stage
 
 SAMPLE_BYTES = 1_000_000
 
@@ -95,7 +98,7 @@ class Command(ExecutorOptions, ReadingOptions):
     memory_limit: Annotated[int | None, byte_size("--memory-limit"), tyro.conf.arg(help_behavior_hint="")] = None
     """Memory limit of counting, such as 512MB or 2GiB. Counts beyond it go to the temporary folder."""
 
-    device: TrainingDevice = "auto"
+    device: TokenizerDevice = "auto"
 
     progress: ProgressKind = "auto"
     """Progress on stderr: auto (bars on a terminal), bar, jsonl (JSON Lines) or none."""
@@ -198,7 +201,7 @@ def _run_rows(profile: Profile) -> list[tuple[str, str]]:
         ("corpus", f"{num_bytes:,} bytes"),
         ("words", f"{num_words:,}{pieces}"),
         ("time", f"{profile.seconds:.2f} s  ({speed}{threads})"),
-        *device_rows(profile),
+        *device_rows(profile.stages),
         *task_rows(profile.tasks),
     ]
     if profile.peak_memory_bytes is not None:
@@ -206,15 +209,14 @@ def _run_rows(profile: Profile) -> list[tuple[str, str]]:
     return rows
 
 
-def device_rows(profile: Profile) -> list[tuple[str, str]]:
-    """Return the summary row about devices; empty if there was nothing to choose."""
-    if not profile.device_reason:
-        return []
-    by_device: dict[str, list[str]] = {}
-    for stage in profile.stages:
-        by_device.setdefault(stage.device, []).append(stage.stage)
-    parts = [f"{', '.join(stages)} on {device}" for device, stages in by_device.items()]
-    return [("device", f"{'; '.join(parts) if len(parts) > 1 else next(iter(by_device))}  ({profile.device_reason})")]
+def device_rows(stages: Iterable[Stage]) -> list[tuple[str, str]]:
+    """Return the summary rows about devices, one per choice; empty if there was nothing to choose."""
+    chosen: dict[tuple[str, str], list[str]] = {}
+    for stage in stages:
+        chosen.setdefault((stage.device, stage.device_reason), []).append(stage.stage)
+    return [
+        ("device", f"{', '.join(names)}: {device}  ({reason})") for (device, reason), names in chosen.items() if reason
+    ]
 
 
 def profile_table(profile: Profile) -> str:

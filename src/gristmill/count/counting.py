@@ -26,11 +26,11 @@ from gristmill.corpus.files import are_plain_texts
 from gristmill.corpus.options import check_applies
 from gristmill.corpus.skipped import warn_of_skipped
 from gristmill.corpus.threads import find_documents
-from gristmill.count.words import Words, on_host
+from gristmill.count.words import Words
 from gristmill.errors import DeviceError, EmptyCorpusError, OptionError, PatternError, SpecialTokenError
 from gristmill.executors import Executor, check_executor
 from gristmill.gpu.counting import DeviceTable, GpuCounter
-from gristmill.gpu.devices import Device, device_names
+from gristmill.gpu.devices import Choice, Device, device_names
 from gristmill.gpu.driver import Driver, all_active
 from gristmill.pretokenize.patterns import DEFAULT_PATTERN, Pattern, resolve_pattern, warn_of_slow_pattern
 from gristmill.profile import Stage, TaskTime
@@ -83,13 +83,6 @@ class CountOptions:
         given_specials = None if special_tokens is None else check_special_tokens(special_tokens)
         checked_reading = Reading.checked(reading, documents="file")
         checked_executor = check_executor(executor, num_threads)
-        limit = check_memory_limit(memory_limit)
-        checked_device = Device.checked(device)
-        if limit is not None and checked_device.is_required and not checked_executor.runs_tasks:
-            raise OptionError(
-                f"memory_limit={limit} limits counting on the CPU, but device={device!r} counts in the memory of the "
-                f"GPU. Leave memory_limit= out, or pass device='cpu'."
-            )
         if isinstance(corpus, Words):
             if given_pattern is not None and str(given_pattern) != corpus.pattern:
                 raise PatternError(
@@ -111,11 +104,11 @@ class CountOptions:
             pattern=given_pattern or resolve_pattern(DEFAULT_PATTERN),
             special_tokens=DEFAULT_SPECIAL_TOKENS if given_specials is None else given_specials,
             min_frequency=check_min_frequency(min_frequency),
-            memory_limit=limit,
+            memory_limit=check_memory_limit(memory_limit),
             num_threads=check_num_threads(checked_executor.num_workers if checked_executor.name == "local" else None),
             reading=checked_reading,
             executor=checked_executor,
-            device=checked_device,
+            device=Device.checked(device),
         )
 
 
@@ -150,7 +143,7 @@ def count_words(
             `gm.Ray(address="auto", work_folder="/shared/work")`. All but "local" need a corpus of files, and their
             workers use one thread each.
         device: Device that counts: "auto", "cpu", "cuda" (all GPUs) or "cuda:0" (one of them); see `train_tokenizer`.
-            A GPU has no part in an executor's tasks, and regular expressions run on the CPU.
+            The tasks of an executor and regular expressions always run on the CPU.
         progress: As in `train_tokenizer`.
         **reading: How files are read: input_format, text_field, documents, separator, on_error, max_document_bytes;
             see `gristmill.corpus.ReadOptions`.
@@ -182,7 +175,7 @@ def count_words(
     )
     check_device_counts(corpus, options)
     with open_progress(progress) as on_progress, options.device.released():
-        return on_host(count(corpus, options, on_progress).words)
+        return count(corpus, options, on_progress).words
 
 
 def check_device_counts(corpus: Corpus | Words, options: CountOptions) -> None:
@@ -213,14 +206,19 @@ def count(
     options: CountOptions,
     on_progress: OnProgress | None,
     save: Callable[[Words], None] = lambda _: None,
+    *,
+    keep_on_gpu: bool = False,
 ) -> Counted:
-    """Return the words of `corpus`, at least one. `save` receives them before the job that counted them is removed."""
+    """Return the words of `corpus`, at least one. `save` receives them before the job that counted them is removed.
+
+    keep_on_gpu: words that a GPU has counted stay in its memory until they are needed in that of the host.
+    """
     if isinstance(corpus, Words):
         words = corpus.at_least(options.min_frequency) if options.min_frequency > 1 else corpus
         counted = Counted(words, [])
         num_before, source_bytes = len(corpus), corpus.source_bytes
     else:
-        counted = _count_corpus(corpus, options, on_progress, save)
+        counted = _count_corpus(corpus, options, on_progress, save, keep_on_gpu)
         figures = counted.stages[0]
         num_before, source_bytes = figures.num_words or 0, figures.num_bytes or 0
     if len(counted.words) == 0:
@@ -231,7 +229,11 @@ def count(
 
 
 def _count_corpus(
-    corpus: Corpus, options: CountOptions, on_progress: OnProgress | None, save: Callable[[Words], None]
+    corpus: Corpus,
+    options: CountOptions,
+    on_progress: OnProgress | None,
+    save: Callable[[Words], None],
+    keep_on_gpu: bool,
 ) -> Counted:
     source = open_corpus(corpus, options.reading)
     tasks: tuple[TaskTime, ...] = ()
@@ -245,7 +247,7 @@ def _count_corpus(
 
     table: WordTable | DeviceTable
     if not options.executor.runs_tasks:
-        table, stages = _count_source(source, options, on_progress)
+        table, stages = _count_source(source, options, on_progress, keep_on_gpu)
     else:
         from gristmill.count.distributed import count_in_parts  # not at the top: few corpora are counted in parts
 
@@ -274,18 +276,19 @@ def count_request(source: Source, options: CountOptions) -> CountRequest:
 
 
 def _count_source(
-    source: Source, options: CountOptions, on_progress: OnProgress | None
+    source: Source, options: CountOptions, on_progress: OnProgress | None, keep_on_gpu: bool
 ) -> tuple[WordTable | DeviceTable, list[Stage]]:
     skipped: dict[int, str] = {}
     num_inputs = len(source.inputs) if isinstance(source, FoundFiles) else 0
-    drivers = _drivers_for(source, options)
+    choice = _choice_for(source, options)
     table: WordTable | DeviceTable | None = None
-    if drivers:
+    if choice.drivers:
         try:
-            table, figures = _count_on_gpu(source, options, on_progress, skipped, drivers)
+            counted, figures = _count_on_gpu(source, options, on_progress, skipped, choice.drivers)
+            table = counted if keep_on_gpu else counted.to_host()
         except DeviceError as error:
             options.device.give_up(error)
-            skipped, drivers = {}, ()
+            skipped, choice = {}, _choice_for(source, options)
     if table is None and options.pattern.name is not None:
         table, figures = _count_natively(source, options, on_progress, skipped)
     elif table is None:
@@ -299,23 +302,35 @@ def _count_source(
             num_words=figures["num_words"],
             num_pieces=figures["num_pieces"],
             num_spilled_runs=figures["num_spilled_runs"],
-            device=device_names(drivers),
+            device=device_names(choice.drivers),
+            device_reason=choice.reason,
         ),
-        Stage(stage="join", seconds=figures["join_seconds"], num_words=len(table), device=device_names(drivers[:1])),
+        Stage(
+            stage="join",
+            seconds=figures["join_seconds"],
+            num_words=len(table),
+            device=device_names(() if figures["num_spilled_runs"] else choice.drivers[:1]),
+            device_reason=choice.reason,
+        ),
     ]
     return table, stages
 
 
-def _drivers_for(source: Source, options: CountOptions) -> tuple[Driver, ...]:
-    """Return the GPUs that count this corpus; none for the CPU."""
+def _choice_for(source: Source, options: CountOptions) -> Choice:
+    """Choose where this corpus is counted."""
     obstacle = ""
     if options.pattern.name is None:
         obstacle = "only the CPU matches regular expressions"
+    elif options.memory_limit is not None and options.device.is_required:
+        raise OptionError(
+            f"memory_limit={options.memory_limit} applies only to counting on the CPU, and device="
+            f"{options.device.name!r} counts in the memory of the GPU. Leave memory_limit= out, or pass device='cpu'."
+        )
     elif options.memory_limit is not None:
-        obstacle = "the memory limit is one of counting on the CPU"
+        obstacle = "memory_limit applies only to counting on the CPU"
     # Other files are read more slowly than the CPU counts, and an iterable cannot be read again if the GPU fails.
     num_bytes = source.num_bytes if _reads_itself(source, options) else None
-    return options.device.for_text(num_bytes, num_threads=options.num_threads, obstacle=obstacle).drivers
+    return options.device.for_text(num_bytes, num_threads=options.num_threads, obstacle=obstacle)
 
 
 def _reads_itself(source: Source, options: CountOptions) -> TypeGuard[FoundFiles]:

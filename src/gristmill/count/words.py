@@ -78,7 +78,7 @@ class Words:
             pattern: Pattern that cut the pieces.
             special_tokens: Special tokens that were boundaries.
         """
-        self._counted = table
+        self._made = table
         self._pattern = pattern
         self._special_tokens = special_tokens
 
@@ -123,11 +123,7 @@ class Words:
     @property
     def table(self) -> WordTable:
         """The native table that merges are learned from."""
-        return self._table
-
-    @property
-    def _table(self) -> WordTable:
-        return self._counted.to_host() if isinstance(self._counted, DeviceTable) else self._counted
+        return self._made.to_host() if isinstance(self._made, DeviceTable) else self._made
 
     @property
     def pattern(self) -> str:
@@ -142,7 +138,7 @@ class Words:
     @property
     def num_pieces(self) -> int:
         """Number of pieces: the sum of all counts."""
-        return self._table.total
+        return self.table.total
 
     @property
     def total(self) -> int:
@@ -153,15 +149,15 @@ class Words:
     @property
     def source_bytes(self) -> int:
         """Size in bytes of the corpus that was counted."""
-        return self._table.source_bytes
+        return self.table.source_bytes
 
     def __len__(self) -> int:
         """Return the number of distinct words."""
-        return len(self._counted)
+        return len(self._made)
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the words in order of first occurrence."""
-        data, offsets = self._table.data.tobytes(), self._table.offsets.tolist()
+        data, offsets = self.table.data.tobytes(), self.table.offsets.tolist()
         for i in range(len(self)):
             yield data[offsets[i] : offsets[i + 1]]
 
@@ -172,7 +168,7 @@ class Words:
             >>> list(Words.from_counts({"b": 2, "a": 3}).items())
             [(b'b', 2), (b'a', 3)]
         """
-        return zip(self, self._table.counts.tolist(), strict=True)
+        return zip(self, self.table.counts.tolist(), strict=True)
 
     def most_common(self, n: int | None = None) -> list[tuple[bytes, int]]:
         """Return the `n` words with the highest counts. Words with equal counts are in order of first occurrence.
@@ -187,9 +183,9 @@ class Words:
             >>> Words.from_counts({"low": 5, "lower": 2, "newest": 6}).most_common(2)
             [(b'newest', 6), (b'low', 5)]
         """
-        counts = self._table.counts
+        counts = self.table.counts
         order = np.argsort(-counts.astype(np.int64), kind="stable")[:n]
-        data, offsets = self._table.data, self._table.offsets
+        data, offsets = self.table.data, self.table.offsets
         return [(data[offsets[i] : offsets[i + 1]].tobytes(), int(counts[i])) for i in order.tolist()]
 
     @cached_property
@@ -233,7 +229,7 @@ class Words:
                     f"cannot add words counted with {what}={mine!r} to words counted with {what}={theirs!r}. "
                     f"Count both with the same {what}."
                 )
-        return self._with(self._table.joined(other._table))
+        return self._with(self.table.joined(other.table))
 
     def at_least(self, min_frequency: int) -> Words:
         """Return the words that occur at least `min_frequency` times.
@@ -248,7 +244,7 @@ class Words:
             >>> list(Words.from_counts({"low": 5, "high": 1}).at_least(2))
             [b'low']
         """
-        return self._with(self._table.at_least(check_min_frequency(min_frequency)))
+        return self._with(self.table.at_least(check_min_frequency(min_frequency)))
 
     def _with(self, table: WordTable) -> Words:
         return Words(table, pattern=self._pattern, special_tokens=self._special_tokens)
@@ -259,15 +255,15 @@ class Words:
             return NotImplemented
         return (
             (self.pattern, self.special_tokens) == (other.pattern, other.special_tokens)
-            and np.array_equal(self._table.counts, other._table.counts)
-            and np.array_equal(self._table.offsets, other._table.offsets)
-            and np.array_equal(self._table.data, other._table.data)
+            and np.array_equal(self.table.counts, other.table.counts)
+            and np.array_equal(self.table.offsets, other.table.offsets)
+            and np.array_equal(self.table.data, other.table.data)
         )
 
     __hash__ = None  # type: ignore[assignment]  # not hashable, like a dict
 
     def __reduce__(self) -> tuple[Any, ...]:
-        table = self._table
+        table = self.table
         arrays = (table.data, table.offsets, table.counts, table.firsts)
         return _restore, (*arrays, table.source_bytes, self._pattern, self._special_tokens)
 
@@ -311,7 +307,7 @@ class Words:
             "pattern": self._pattern.to_json(),
             "special_tokens": list(self._special_tokens),
             "num_words": len(self),
-            "num_bytes": int(self._table.offsets[-1]),
+            "num_bytes": int(self.table.offsets[-1]),
             "source_bytes": self.source_bytes,
         }
         text = json.dumps(header, ensure_ascii=False).encode()
@@ -319,10 +315,10 @@ class Words:
         with publish(path, overwrite=overwrite) as file:
             for part in (
                 _START.pack(MAGIC, VERSION, len(text)) + text,
-                _little_endian(self._table.counts),
-                _little_endian(self._table.firsts),
-                _little_endian(self._table.offsets),
-                self._table.data.data,
+                _little_endian(self.table.counts),
+                _little_endian(self.table.firsts),
+                _little_endian(self.table.offsets),
+                self.table.data.data,
             ):
                 checksum.update(part)
                 file.write(part)
@@ -385,12 +381,7 @@ class Words:
 
 def device_table(words: Words) -> DeviceTable | None:
     """Return the table in the memory of the GPU that counted the words, or None."""
-    return words._counted if isinstance(words._counted, DeviceTable) else None
-
-
-def on_host(words: Words) -> Words:
-    """Return the words without the memory of the GPU that counted them."""
-    return words if device_table(words) is None else words._with(words.table)
+    return words._made if isinstance(words._made, DeviceTable) else None
 
 
 def build_table(words: Mapping[bytes, int], *, num_bytes: int, firsts: NDArray[np.uint64] | None = None) -> WordTable:

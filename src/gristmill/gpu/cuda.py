@@ -21,39 +21,53 @@ from gristmill.gpu.modules import find_binary, options_of, source_of
 
 LEAST_CAPABILITY = (7, 0)
 LEAST_SHARED_BYTES = 96 << 10
-INSTALL = 'Install it with: pip install "gristmill[gpu]"'
+INSTALL = 'Install it with: pip install "gristmill[gpu]".'
 OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 INSUFFICIENT_DRIVER = 35  # cudaErrorInsufficientDriver, which is also what CuPy reports if there is no driver
 
 
-@functools.cache
-def find_drivers() -> tuple[Driver, ...]:
-    """Return the usable GPUs, at least one. Raises DeviceError with the reason if this machine has no such GPU."""
-    cupy = _import_cupy()
-    try:
-        num_devices = cupy.cuda.runtime.getDeviceCount()
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        if getattr(error, "status", None) == INSUFFICIENT_DRIVER:
+class CudaGpus:
+    """The GPUs that CUDA finds, by number. Each is opened when it is first used, because that takes memory on it."""
+
+    def __init__(self, *, is_forked: bool = False) -> None:
+        """Find nothing yet. `is_forked`: this process was forked from one that has opened GPUs."""
+        self.failure = ""  # of a GPU in this process: CUDA may not work any more
+        self._is_forked = is_forked
+        self._drivers: dict[int, Driver] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this process has opened a GPU."""
+        return bool(self._drivers)
+
+    def count(self) -> int:
+        """Return the number of GPUs, at least 1. Raises DeviceError with the reason if CUDA finds none."""
+        if self._is_forked:
             raise DeviceError(
-                f"CUDA finds no GPU: the NVIDIA driver is missing, or too old for this version of CuPy ({error}). "
-                f"Install or update the driver, or pass device='cpu'."
-            ) from error
-        raise DeviceError(f"CUDA finds no GPU: {error}. Pass device='cpu'.") from error
-    drivers: list[Driver] = []
-    reasons = []
-    for index in range(num_devices):
+                "CUDA cannot be used in this process, because it was forked from a process that uses a GPU. Start it "
+                "with the method 'spawn'."
+            )
+        cupy = _import_cupy()
         try:
-            drivers.append(CudaDriver(cupy, index))
-        except DeviceError as error:
-            reasons.append(str(error))
-    if not drivers:
-        raise DeviceError(" ".join(reasons) or "CUDA finds no GPU.")
-    return tuple(drivers)
+            num_gpus = int(cupy.cuda.runtime.getDeviceCount())
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            if getattr(error, "status", None) == INSUFFICIENT_DRIVER:
+                raise DeviceError(
+                    f"CUDA finds no GPU: the NVIDIA driver is missing, or too old for this version of CuPy ({error}). "
+                    f"Install or update the driver."
+                ) from error
+            raise DeviceError(f"CUDA finds no GPU: {error}.") from error
+        if num_gpus == 0:
+            raise DeviceError("CUDA finds no GPU.")
+        return num_gpus
 
-
-def find_driver() -> Driver:
-    """Return the first usable GPU. Raises DeviceError with the reason if this machine has no such GPU."""
-    return find_drivers()[0]
+    def open(self, number: int) -> Driver:
+        """Return a GPU. Raises DeviceError with the reason if it cannot be used."""
+        with self._lock:
+            if number not in self._drivers:
+                self._drivers[number] = CudaDriver(_import_cupy(), number)
+            return self._drivers[number]
 
 
 def _import_cupy() -> Any:
@@ -157,7 +171,7 @@ class CudaDriver:
         try:
             yield
         except cuda.memory.OutOfMemoryError as error:
-            raise DeviceMemoryError(f"the memory of the GPU is full: {error}") from error
+            raise DeviceMemoryError(f"the memory of the GPU is full: {error}.") from error
         except (
             cuda.runtime.CUDARuntimeError,
             cuda.driver.CUDADriverError,
@@ -165,8 +179,8 @@ class CudaDriver:
         ) as error:
             name = getattr(self, "name", "the GPU")
             if getattr(error, "status", None) == OUT_OF_MEMORY:  # of the context, or of pinned memory
-                raise DeviceMemoryError(f"{name} or this machine has no memory for CUDA: {error}") from error
-            raise DeviceError(f"{name} has failed: {error}. Run again, or pass device='cpu'.") from error
+                raise DeviceMemoryError(f"CUDA has not enough memory on {name} or on the host: {error}.") from error
+            raise DeviceError(f"{name} has failed: {error}. Start a new process, or pass device='cpu'.") from error
 
     def load(self, source: str, **defines: str) -> Module:
         key = (source, *options_of(defines))
@@ -205,9 +219,6 @@ class CudaDriver:
     def free_bytes(self) -> int:
         self._pool.free_all_blocks()  # those without an array
         return int(self._cupy.cuda.runtime.memGetInfo()[0])
-
-    def total_bytes(self) -> int:
-        return int(self._cupy.cuda.runtime.memGetInfo()[1])
 
     def address_of(self, array: DeviceArray) -> int:
         return int(array.data.ptr)

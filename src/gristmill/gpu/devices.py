@@ -1,30 +1,32 @@
-"""Which device counts and merges: the request of a caller ("auto", "cpu", "cuda", "cuda:1") and what was chosen.
+"""Which device counts and merges: the request of a caller ("auto", "cpu", "cuda", "cuda:1"), and the choice per stage.
 
 `auto` compares the size of the work with the sizes from which a GPU is faster (docs/gpu.md). A GPU that this process
-already uses pays from a few megabytes of text. The first use in a process costs about 0.75 s for CuPy, the CUDA context
+already uses is faster from 32 MB of text on. The first use in a process costs about 0.75 s for CuPy, the CUDA context
 and the kernels, in which two threads train on hundreds of megabytes, and sixteen on two gigabytes.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib.util
 import os
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gristmill.arguments import check_choice
 from gristmill.errors import DeviceError, DeviceMemoryError, DeviceWarning, OptionError, warn_user
-from gristmill.gpu import cuda
-from gristmill.gpu.driver import Driver
+from gristmill.gpu.cuda import CudaGpus
+from gristmill.gpu.driver import Driver, Gpus
 
-# The kinds of devices. One GPU of several has a number: "cuda:1".
+# Without the number of one GPU, such as "cuda:1".
 DEVICES = ("auto", "cpu", "cuda")
 _NUMBERED = re.compile(r"cuda:([0-9]{1,4})", re.ASCII)
+
+# Those of this process. A child process cannot use the GPUs of its parent, and must not close them either.
+gpus: Gpus = CudaGpus()
+_gpus_of_parents: list[Gpus] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Crossover:
     per_thread: int  # that each thread more adds to `cold`
 
     def least(self, *, num_threads: int, is_warm: bool) -> int:
-        """Return the size from which a GPU pays."""
+        """Return the size from which a GPU is used."""
         return self.warm if is_warm else self.cold + self.per_thread * max(num_threads - 2, 0)
 
 
@@ -49,8 +51,8 @@ WORDS = Crossover("bytes of distinct words", warm=1_000_000, cold=35_000_000, pe
 class Choice:
     """Where a stage runs."""
 
-    drivers: tuple[Driver, ...]  # none: on the CPU
-    reason: str = ""  # none if there was nothing to choose
+    drivers: tuple[Driver, ...] = ()  # none: on the CPU
+    reason: str = ""  # empty if there was nothing to choose
 
 
 class Device:
@@ -58,20 +60,20 @@ class Device:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.reason = ""  # why the last stage ran where it ran
-        self._has_failed = False
+        self._failure = ""
         self._used: tuple[Driver, ...] = ()
 
     @classmethod
     def checked(cls, device: Any) -> Device:
         """Return the request. Raises OptionError for another name, and DeviceError if the GPU cannot be used."""
-        number = _NUMBERED.fullmatch(device) if isinstance(device, str) else None
-        if number is None:
-            request = cls(check_choice("device", device, DEVICES))
-        else:
-            request = cls(device)
+        if not isinstance(device, str) or not (device in DEVICES or _NUMBERED.fullmatch(device)):
+            raise OptionError(
+                f"device={device!r} is not valid. Pass 'auto', 'cpu', 'cuda', or one GPU by its number, such as "
+                f"'cuda:0'."
+            )
+        request = cls(device)
         if request.is_required:
-            request._drivers()
+            request._open()
         return request
 
     @property
@@ -85,7 +87,7 @@ class Device:
         obstacle: why a GPU cannot count this text, as a sentence; empty if it can.
         """
         if obstacle:
-            return self._chosen((), obstacle if self._may_use_gpu() else "")
+            return Choice((), obstacle if self._may_use_gpu() else "")
         return self._by_size(TEXT, num_bytes, num_threads)
 
     def for_words(self, num_bytes: int, *, num_threads: int) -> Choice:
@@ -93,16 +95,15 @@ class Device:
         return self._by_size(WORDS, num_bytes, num_threads)
 
     def give_up(self, error: DeviceError) -> None:
-        """Continue on the CPU after this error of a GPU, or raise the error if the caller asked for the GPU."""
+        """Stay on the CPU after this error of a GPU, or raise the error if the caller asked for the GPU."""
+        # Too little memory for one run is no fault of the GPU.
+        if not isinstance(error, DeviceMemoryError):
+            gpus.failure = gpus.failure or str(error)
         if self.is_required:
             raise error
-        if self._has_failed:
-            return
-        self._has_failed = True
-        self.reason = f"the GPU failed: {error}"
-        # Too little memory is no fault of the GPU.
-        if not isinstance(error, DeviceMemoryError):
-            warn_user(f"the CPU continues without the GPU: {error}", DeviceWarning)
+        if not self._failure and not isinstance(error, DeviceMemoryError):
+            warn_user(f"the CPU does the work of a GPU that failed: {error}", DeviceWarning)
+        self._failure = self._failure or f"the GPU failed: {error}"
 
     @contextlib.contextmanager
     def released(self) -> Generator[None, None, None]:
@@ -115,82 +116,92 @@ class Device:
                     pass  # the end of the outermost active() frees the memory
 
     def _by_size(self, crossover: Crossover, size: int | None, num_threads: int) -> Choice:
+        if self._failure:
+            return Choice((), self._failure)
         if self.is_required:
-            return self._chosen(self._drivers(), f"device={self.name!r}")
+            return self._chosen(f"device={self.name!r}")
         if not self._may_use_gpu():
-            return Choice(())
-        least = crossover.least(num_threads=num_threads, is_warm=_is_warm())
+            return Choice()
+        if gpus.failure:
+            return Choice((), f"a GPU has failed in this process: {gpus.failure}")
         if size is None:
-            return self._chosen((), "the size of the text is unknown before it is read")
-        pays = f"{size:,} {crossover.unit}, and a GPU pays from {least:,}"
+            return Choice((), "the size of the text is unknown before it is read")
+        least = crossover.least(num_threads=num_threads, is_warm=gpus.is_open)
+        reason = f"{size:,} {crossover.unit}; a GPU is used from {least:,}"
         if size < least:
-            return self._chosen((), pays)
+            return Choice((), reason)
         try:
-            return self._chosen(self._drivers(), pays)
-        except DeviceError:
-            return Choice(())
+            return self._chosen(reason)
+        except DeviceError as error:
+            return Choice((), f"no GPU can be used: {error}")
 
-    def _chosen(self, drivers: tuple[Driver, ...], reason: str) -> Choice:
-        self.reason = reason
-        self._used = drivers or self._used
-        return Choice(drivers, reason)
+    def _chosen(self, reason: str) -> Choice:
+        self._used = self._open()
+        return Choice(self._used, reason)
 
     def _may_use_gpu(self) -> bool:
-        return self.name != "cpu" and not self._has_failed and (self.is_required or _may_have_gpu())
+        return self.name != "cpu" and (self.is_required or gpus.is_open or _may_have_gpu())
 
-    def _drivers(self) -> tuple[Driver, ...]:
-        drivers, error = _found()
-        if not drivers:
-            raise DeviceError(f"device={self.name!r} cannot be used (pass device='cpu' to do without a GPU): {error}")
+    def _open(self) -> tuple[Driver, ...]:
         number = _NUMBERED.fullmatch(self.name)
-        if number is None:
-            return drivers
-        if int(number[1]) >= len(drivers):
-            names = ", ".join(f"cuda:{i}" for i in range(len(drivers)))
-            raise OptionError(f"device={self.name!r}, but the usable GPUs are {names}. Pass one of them, or 'cuda'.")
-        return (drivers[int(number[1])],)
+        try:
+            if number is None:
+                return open_gpus(most=1 if self.name == "auto" else None)
+            num_gpus = gpus.count()
+            if int(number[1]) < num_gpus:
+                return (gpus.open(int(number[1])),)
+        except DeviceError as error:
+            if not self.is_required:
+                raise
+            text = f"device={self.name!r} cannot be used: {error} To do without a GPU, pass device='cpu'."
+            raise type(error)(text) from error
+        names = ", ".join(f"'cuda:{i}'" for i in range(num_gpus))
+        raise OptionError(f"device={self.name!r} is not a GPU of this machine. Pass one of {names}, or 'cuda' for all.")
 
 
 CPU = Device("cpu")
 
 
-@functools.cache
-def _found() -> tuple[tuple[Driver, ...], str]:
-    """Return the usable GPUs, or the reason why there are none."""
-    try:
-        return cuda.find_drivers(), ""
-    except DeviceError as error:
-        return (), str(error)
-
-
-def _is_warm() -> bool:
-    """Return whether this process already uses a GPU."""
-    return _found.cache_info().currsize > 0 and bool(_found()[0])
-
-
-def _may_have_gpu() -> bool:
-    """Return False if there is certainly no GPU, without the import of CuPy, which takes a quarter of a second."""
-    if _found.cache_info().currsize:
-        return bool(_found()[0])
-    has_device = any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()  # dxg: Windows' Linux
-    return has_device and importlib.util.find_spec("cupy") is not None
+def open_gpus(most: int | None = None) -> tuple[Driver, ...]:
+    """Return the usable GPUs of this machine, at most this many. Raises DeviceError with the reason without any."""
+    usable: list[Driver] = []
+    errors: list[DeviceError] = []
+    for number in range(gpus.count()):
+        if len(usable) == most:
+            break
+        try:
+            usable.append(gpus.open(number))
+        except DeviceError as error:
+            errors.append(error)
+    if not usable:
+        raise type(errors[0])(" ".join(map(str, errors)))
+    return tuple(usable)
 
 
 def missing_gpu() -> str | None:
     """Return why no GPU can be used, or None if one can."""
-    drivers, error = _found()
-    return None if drivers else error.rstrip(".")
+    try:
+        open_gpus(most=1)
+    except DeviceError as error:
+        return str(error).rstrip(".")
+    return None
 
 
-def device_names(drivers: tuple[Driver, ...]) -> str:
+def device_names(drivers: Sequence[Driver]) -> str:
     """Return the names of these GPUs, or "cpu" for none."""
     return ", ".join(driver.name for driver in drivers) or "cpu"
 
 
-def _forget() -> None:
-    """Find GPUs again: a child process cannot use those of its parent."""
-    _found.cache_clear()
-    cuda.find_drivers.cache_clear()
+def _may_have_gpu() -> bool:
+    """Return False if there is certainly no GPU, without the import of CuPy, which takes a quarter of a second."""
+    has_device = any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()  # dxg: Windows' Linux
+    return has_device and importlib.util.find_spec("cupy") is not None
 
 
-os.register_at_fork(after_in_child=_forget)
+def _find_again() -> None:
+    global gpus
+    _gpus_of_parents.append(gpus)
+    gpus = CudaGpus(is_forked=any(each.is_open for each in _gpus_of_parents))
+
+
+os.register_at_fork(after_in_child=_find_again)

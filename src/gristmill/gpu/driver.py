@@ -61,7 +61,6 @@ class Driver(Protocol):
     def free_bytes(self) -> int:
         """Return how much memory new arrays can have."""
 
-    def total_bytes(self) -> int: ...
     def address_of(self, array: DeviceArray) -> int: ...
     def clear(self, array: DeviceArray) -> None:
         """Fill an array with zeros."""
@@ -86,6 +85,22 @@ class Driver(Protocol):
 
     def let_copies_wait(self, event: Event) -> None:
         """Let copies of text that are started from now on wait for the event."""
+
+
+class Gpus(Protocol):
+    """The GPUs of a machine, by number."""
+
+    failure: str  # of a GPU in this process; empty if none has failed
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this process has opened a GPU."""
+
+    def count(self) -> int:
+        """Return the number of GPUs, at least 1. Raises DeviceError with the reason if there are none."""
+
+    def open(self, number: int) -> Driver:
+        """Return a GPU. Raises DeviceError with the reason if it cannot be used."""
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -55,9 +55,9 @@ class MergeTask:
 
     num_merges: int  # new ones
     tie_break: str
-    max_token_bytes: int  # 0: no limit
-    given: NDArray[np.uint32]  # (n, 2)
-    num_threads: int  # of the CPU, where it does a part
+    max_token_bytes: int = 0  # 0: no limit
+    given: NDArray[np.uint32] = field(default_factory=lambda: np.empty((0, 2), np.uint32))  # (n, 2)
+    num_threads: int = 0  # of the CPU, if it learns the merges
 
     @property
     def num_ids(self) -> int:
@@ -133,13 +133,16 @@ class MergeRun:
         return True
 
     def grow_bytes(self) -> bool:
-        """Give the bytes of the tokens more room. Returns False if they have as many as a vocabulary may have."""
-        capacity = self.state["bytes_capacity"]
+        """Give the bytes of the tokens more room. Returns False if there is none, or if a vocabulary has the most."""
+        old, capacity = self.arrays["bytes"], self.state["bytes_capacity"]
         if capacity >= _core.MAX_VOCABULARY_BYTES:
             return False
-        old = self._driver.to_host(self.arrays["bytes"])
-        self._set_bytes(min(2 * capacity, _core.MAX_VOCABULARY_BYTES))
-        self._upload("bytes", old)
+        try:
+            with self._driver.translated():
+                self._set_bytes(min(2 * capacity, _core.MAX_VOCABULARY_BYTES))
+        except DeviceMemoryError:
+            return False
+        self._upload("bytes", self._driver.to_host(old))
         return True
 
     def _allocate(self, words: DeviceWords) -> None:

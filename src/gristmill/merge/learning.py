@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill import _core
 from gristmill.count import Words
 from gristmill.count.words import device_table
 from gristmill.errors import DeviceError
-from gristmill.gpu.devices import CPU, Device, device_names
+from gristmill.gpu.devices import CPU, Choice, Device, device_names
 from gristmill.gpu.driver import Driver
-from gristmill.gpu.merging import LearnedMerges, learn_merges_on
+from gristmill.gpu.merge_run import MergeTask
+from gristmill.gpu.merging import LearnedMerges, learn_merges_on, learn_on_cpu
 from gristmill.gpu.words import upload_words
 from gristmill.merge.merges import MergeIds
 from gristmill.profile import Stage
@@ -34,51 +34,33 @@ def learn_merges(
     Returns fewer if no pair is left to merge. The count of a merge is that of its pair when it was chosen. "aaa" counts
     the pair (a, a) twice, as `gristmill.reference` does, although only one of the two can be merged.
     """
-
-    def on_cpu() -> LearnedMerges:
-        run = _core.learn_merges(
-            words.table,
-            num_merges=num_merges,
-            tie_break=tie_break,
-            max_token_bytes=max_token_bytes,
-            given=given,
-            num_threads=num_threads,
-            on_progress=on_progress,
-        )
-        return LearnedMerges(run.merges, run.counts, run.stats, 0)
-
-    def on_gpu(driver: Driver) -> LearnedMerges:
-        counted = device_table(words)
-        with driver.active():
-            return learn_merges_on(
-                driver,
-                counted.words if counted is not None else upload_words(driver, words.table),
-                num_merges=num_merges,
-                tie_break=tie_break,
-                max_token_bytes=max_token_bytes,
-                given=given,
-                num_threads=num_threads,
-                on_progress=on_progress,
-                to_host=lambda: words.table,
-            )
-
-    driver = _driver_for(words, num_threads, device)
-    if driver is None:
-        learned = on_cpu()
-    else:
+    task = MergeTask(num_merges, tie_break, max_token_bytes, given, num_threads)
+    choice = _choice_for(words, task, device)
+    learned = None
+    if choice.drivers:
         try:
-            learned = on_gpu(driver)
+            learned = _learn_on_gpu(choice.drivers[0], words, task, on_progress)
         except DeviceError as error:
             device.give_up(error)
-            learned = on_cpu()
+            choice = device.for_words(0, num_threads=num_threads)
+        else:
+            choice = Choice((), learned.reason) if learned.reason else Choice(choice.drivers[:1], choice.reason)
+    if learned is None:
+        learned = learn_on_cpu(words.table, task, on_progress)
     stats, counts = learned.stats, learned.counts
     counts.flags.writeable = False
-    where = _where(driver, learned)
+    where, reason = device_names(choice.drivers), choice.reason
     return (
         learned.merges,
         counts,
         [
-            Stage(stage="setup", seconds=stats["setup_seconds"], num_symbols=stats["num_symbols"], device=where),
+            Stage(
+                stage="setup",
+                seconds=stats["setup_seconds"],
+                num_symbols=stats["num_symbols"],
+                device=where,
+                device_reason=reason,
+            ),
             Stage(
                 stage="merge",
                 seconds=stats["loop_seconds"],
@@ -86,21 +68,21 @@ def learn_merges(
                 num_rounds=stats["num_rounds"],
                 num_merges=len(learned.merges),
                 device=where,
+                device_reason=reason,
             ),
         ],
     )
 
 
-def _driver_for(words: Words, num_threads: int, device: Device) -> Driver | None:
-    """Return the GPU that learns the merges, or None for the CPU."""
+def _choice_for(words: Words, task: MergeTask, device: Device) -> Choice:
     counted = device_table(words)
     if counted is not None:
-        return counted.driver
-    drivers = device.for_words(len(words.table.data), num_threads=num_threads).drivers
-    return drivers[0] if drivers else None
+        return Choice((counted.driver,), "the words are in its memory")
+    return device.for_words(len(words.table.data), num_threads=task.num_threads)
 
 
-def _where(driver: Driver | None, learned: LearnedMerges) -> str:
-    if driver is None or (learned.num_on_gpu == 0 and len(learned.merges)):
-        return device_names(())
-    return device_names((driver,)) + ", cpu" * (learned.num_on_gpu < len(learned.merges))
+def _learn_on_gpu(driver: Driver, words: Words, task: MergeTask, on_progress: OnProgress | None) -> LearnedMerges:
+    counted = device_table(words)
+    with driver.active():
+        on_device = counted.words if counted is not None else upload_words(driver, words.table)
+        return learn_merges_on(driver, on_device, task, on_progress=on_progress, to_host=lambda: words.table)

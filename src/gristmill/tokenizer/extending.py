@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +63,13 @@ def _with_rule(parts: TokenizerParts, tie_break: str | None) -> TokenizerParts:
     return parts
 
 
+class _Learned(NamedTuple):
+    merges: MergeIds
+    counts: NDArray[np.uint64]
+    stages: tuple[Stage, ...]
+    tasks: tuple[TaskTime, ...]
+
+
 def learn(
     parts: TokenizerParts,
     corpus: Corpus | Words,
@@ -77,8 +84,8 @@ def learn(
     vocabulary = parts.vocabulary
     given = plain_merges(vocabulary)
 
-    def count_and_merge() -> tuple[MergeIds, NDArray[np.uint64], list[Stage], tuple[TaskTime, ...]]:
-        counted = count(corpus, options, on_progress)
+    def count_and_merge() -> _Learned:
+        counted = count(corpus, options, on_progress, keep_on_gpu=True)
         learned, merge_counts, merge_stages = learn_merges(
             counted.words,
             num_merges=vocab_size - vocabulary.size,
@@ -89,26 +96,28 @@ def learn(
             on_progress=on_progress,
             device=options.device,
         )
-        return learned, merge_counts, [*counted.stages, *merge_stages], counted.tasks
+        return _Learned(learned, merge_counts, (*counted.stages, *merge_stages), counted.tasks)
+
+    def unless_words_are_lost() -> _Learned | None:
+        try:
+            return count_and_merge()
+        except DeviceError as error:
+            options.device.give_up(error)
+            return None
 
     with open_progress(progress) as on_progress, options.device.released():
-        try:
-            learned, merge_counts, stages, tasks = count_and_merge()
-        except DeviceError as error:
-            # The words were lost with the GPU. Without it, the CPU counts them again.
-            options.device.give_up(error)
-            learned, merge_counts, stages, tasks = count_and_merge()
+        # If a GPU fails and its words are lost, the CPU counts them again.
+        learned, merge_counts, stages, tasks = unless_words_are_lost() or count_and_merge()
     if vocabulary.size + len(learned) < vocab_size:
         _warn_of_early_stop(len(learned), vocabulary.size, vocab_size, max_token_bytes)
     profile = Profile(
-        stages=tuple(stages),
+        stages=stages,
         seconds=time.perf_counter() - start,
         num_threads=options.num_threads,
         peak_memory_bytes=peak_memory_bytes(),
         tasks=tasks,
         merge_counts=merge_counts,
         memory=memory_since(start),
-        device_reason=options.device.reason,
     )
     return dataclasses.replace(parts, vocabulary=extended(vocabulary, given, learned)), profile
 
