@@ -29,10 +29,10 @@ Each error is also a subclass of the built-in exception shown, so `except ValueE
     ├── TrainingError          (RuntimeError)  the model cannot be trained with these settings
     │   └── NotFiniteError                     a loss, gradient, weight or logit is NaN or infinite
     ├── WorkerError            (RuntimeError)  a worker process died
-    └── DeviceError            (RuntimeError)  no GPU can be used, or a GPU failed; the message says why
+    └── DeviceError            (RuntimeError)  no GPU can be used, or a GPU failed; the message has the reason
         └── DeviceMemoryError  (MemoryError)   the memory of the GPU is too small for the work
 
-    DeviceWarning              (UserWarning)   a GPU failed, and the CPU does the rest of the work
+    DeviceWarning              (UserWarning)   a GPU failed, and the CPU does its work
     EarlyStopWarning           (UserWarning)   no pair was left to merge before vocab_size was reached
     SlowPatternWarning         (UserWarning)   the pattern has no native matcher and runs in slower worker processes
     SkippedInputWarning        (UserWarning)   inputs were skipped: unreadable (on_error="skip") or unknown suffix
@@ -220,7 +220,7 @@ class DeviceMemoryError(DeviceError, MemoryError):
 
 
 class DeviceWarning(UserWarning):
-    """A GPU failed, and the CPU does the rest of the work. The result is the same."""
+    """A GPU failed, and the CPU does its work. The result is the same."""
 
 
 class EarlyStopWarning(UserWarning):

@@ -111,8 +111,7 @@ def test_counted_words_are_merged_on_the_gpu(device, stories):
 
 
 def test_a_regular_expression_is_counted_on_the_cpu_and_merged_on_the_gpu(device, stories):
-    with pytest.warns(gm.SlowPatternWarning):
-        trained = assert_same_training(stories, device=device, pattern=r"\w+|\W+", num_threads=1)
+    trained = assert_same_training(stories, device=device, pattern=r"\w+|\W+", num_threads=1)
     where = devices_of(trained)
     assert where["count"] == "cpu" and is_gpu(where["merge"])
 

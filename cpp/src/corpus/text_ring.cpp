@@ -90,7 +90,7 @@ void TextRing::read_slots() {
             may_read_.notify_all();
         }
         may_take_.notify_one();
-        // The others of the readers that wait need no message when a slot is free: one release wakes one of them.
+        // A release wakes one waiting reader. After the last slot, all others end.
         if (next_to_read_ == num_slots_) may_read_.notify_all();
     }
 }

@@ -133,7 +133,7 @@ class MergeRun:
         return True
 
     def grow_bytes(self) -> bool:
-        """Give the bytes of the tokens more room. Returns False if there is none, or if a vocabulary has the most."""
+        """Give the bytes of the tokens more room. Returns False if the GPU, or a vocabulary, may not have more."""
         old, capacity = self.arrays["bytes"], self.state["bytes_capacity"]
         if capacity >= _core.MAX_VOCABULARY_BYTES:
             return False
