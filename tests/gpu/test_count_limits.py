@@ -214,6 +214,48 @@ def test_the_words_of_the_disk_are_those_of_the_merge_stage(emulated, folder):
     assert learned.merges.tolist() == expected.merges.tolist()
 
 
+# Chosen words
+
+
+def old_tail_and_head(x: int) -> bytes:
+    """Return a word whose `tail ^ rotl(head, 29) * 0x9E3779B97F4A7C15` is 15 << 56 for all x below 2^56."""
+    head = x * pow(0x9E3779B97F4A7C15, -1, 2**64) % 2**64
+    head = (head >> 29 | head << 35) % 2**64
+    return head.to_bytes(8, "little") + x.to_bytes(7, "little")
+
+
+CHOSEN = {
+    "one product with a known multiplier": [old_tail_and_head(x) for x in range(1, 2001)],
+    # In the lower half of a product with any multiplier, the lower bits do not depend on the upper bits of a factor.
+    "the upper bits of the tail": [b"12345678abcde" + bytes([i % 250, i // 250]) for i in range(2000)],
+    "the upper bits of the head": [b"12345" + i.to_bytes(3, "big") + b"abcdefg" for i in range(2000)],
+    "the upper bits of the head, rotated by 29": [
+        b"123" + (i << 3).to_bytes(2, "little") + b"678abcdefg" for i in range(2000)
+    ],
+    "the upper bits of a short word": [b"abcde" + bytes([i % 250, i // 250]) for i in range(2000)],
+    "the upper bits of a part of a long word": [b"a" * 13 + i.to_bytes(3, "big") + b"bcdefgh" for i in range(2000)],
+    "the size": [b"a" + bytes(i) for i in range(2000)],
+}
+
+
+@pytest.mark.parametrize("words", CHOSEN.values(), ids=CHOSEN)
+def test_chosen_words_do_not_lie_in_one_part_of_the_table(emulated, words):
+    table = table_of({word: (1, i) for i, word in enumerate(words)})
+    assert len(set(words)) == len(words)
+    with emulated.active():
+        counts = counts_of(emulated)
+        counts.add(table, table.firsts)
+        is_free = counts._table[:, 0] == 0
+    # An insertion probes at most the entries between two free ones, around the end of the table.
+    most_probes = np.diff(np.flatnonzero(np.tile(is_free, 2))).max()
+    assert np.sum(~is_free) == len(words) < len(is_free) / 4
+    assert most_probes < 100
+
+
+def test_the_keys_of_the_hash_are_new_for_each_counter():
+    assert len({key for _ in range(5) for key in word_counts.draw_hash_keys()}) == 10
+
+
 # Large numbers
 
 

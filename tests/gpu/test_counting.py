@@ -99,9 +99,13 @@ def test_words_that_differ_only_after_15_bytes(driver):
     assert len(found) > len(set(words))
 
 
-@pytest.mark.parametrize("multiplier", [0, 1 << 63, word_counts.HASH_MULTIPLIER])
-def test_words_of_one_hash(emulated, monkeypatch, multiplier):
-    monkeypatch.setattr(word_counts, "HASH_MULTIPLIER", multiplier)
+# The tail of the words of 15 bytes: the factor that it makes 0 is their hash.
+TAIL = int.from_bytes(b"abcdefg\x0f", "little")
+
+
+@pytest.mark.parametrize("keys", [(0, 0), (TAIL, 0), (1 << 63, 1 << 63), (TAIL, 2**64 - 1)])
+def test_words_of_one_hash(emulated, monkeypatch, keys):
+    monkeypatch.setattr(word_counts, "draw_hash_keys", lambda: keys)
     words = [f"{i:08}{ending}" for i in range(60) for ending in ("", "abcdefg", "abcdefg" * 2, "abcdefg" * 2 + "h")]
     # Without its 8 zero bytes, the first word looks like any word with the same end.
     words = ["\0" * 8 + "abcdefg", *words, "\0" * 8 + "abcdefg"]

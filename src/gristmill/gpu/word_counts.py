@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,11 +17,10 @@ from gristmill.gpu.variants import count_sizes, load_count, shape_for
 # The fields of CountState in kernels/count_state.cuh.
 FIELDS = (
     "text", "size", "position", "gaps", "num_gaps", "no_text", "first_starts", "class_rows", "classes", "table",
-    "table_mask", "hash_multiplier", "cache", "arena", "arena_capacity", "spans", "num_tiles", "most_words",
-    "most_arena", "stop_tile", "next_tile", "num_words", "arena_used", "num_pieces", "num_spans", "specials_overlap",
-    "num_extracted",
+    "table_mask", "hash_seed", "hash_multiplier", "cache", "arena", "arena_capacity", "spans", "num_tiles",
+    "most_words", "most_arena", "stop_tile", "next_tile", "num_words", "arena_used", "num_pieces", "num_spans",
+    "specials_overlap", "num_extracted",
 )  # fmt: skip
-HASH_MULTIPLIER = 0xD6E8FEB86659FD93
 WORD_BYTES = 32
 NO_START = 0xFFFFFFFF
 # The index of a list has 28 bits for a word and 36 bits for its first byte.
@@ -93,7 +93,7 @@ class WordCounts:
         self._num_part_bytes = self._num_host_pieces = 0
         self._prepare_classes()
         self._prepare_specials()
-        self._state["hash_multiplier"] = HASH_MULTIPLIER
+        self._state["hash_seed"], self._state["hash_multiplier"] = draw_hash_keys()
         self._cache = self._arrays.zeros(self._sizes.cache_lines, np.uint64)
         self._state["cache"] = self._cache
         # A block takes a tile only if all words of the tiles in work have room.
@@ -437,6 +437,11 @@ class WordCounts:
 
     def _launch(self, kernel: str, *arguments: object) -> None:
         self._module.launch(kernel, self._state.array, *arguments, blocks=self._blocks, threads=self._threads)
+
+
+def draw_hash_keys() -> tuple[int, int]:
+    """Return random keys for the hash of a table, so that no text can be made to fill one part of it."""
+    return int.from_bytes(os.urandom(8), "little") | 1, int.from_bytes(os.urandom(8), "little") | 1
 
 
 def may_overlap(special_tokens: list[bytes]) -> bool:
