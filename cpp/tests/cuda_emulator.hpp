@@ -333,6 +333,11 @@ inline int __popc(unsigned x) { return std::popcount(x); }
 inline int __clz(unsigned x) { return std::countl_zero(x); }
 inline int __clzll(unsigned long long x) { return std::countl_zero(x); }
 inline int __ffs(unsigned x) { return x ? std::countr_zero(x) + 1 : 0; }
+inline std::uint64_t __umul64hi(std::uint64_t a, std::uint64_t b) {
+    const std::uint64_t low_a = a & 0xFFFFFFFFu, high_a = a >> 32, low_b = b & 0xFFFFFFFFu, high_b = b >> 32;
+    const std::uint64_t middle = high_a * low_b + (low_a * low_b >> 32);
+    return high_a * high_b + (middle >> 32) + ((low_a * high_b + (middle & 0xFFFFFFFFu)) >> 32);
+}
 inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) {
     return static_cast<unsigned>((static_cast<std::uint64_t>(high) << 32 | low) >> (by & 31));
 }

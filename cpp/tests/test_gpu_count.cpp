@@ -36,6 +36,7 @@ struct Settings {
     unsigned num_blocks = 2;
     u64 table_size = 1 << 12, arena_capacity = 1 << 16;
     u64 warm_tiles = 2;
+    u64 hash_seed = 0x9E3779B97F4A7C15u, hash_multiplier = 0xD6E8FEB86659FD93u;
 };
 
 Words count_on_cpu(gm::Pattern pattern, const std::vector<std::string>& texts,
@@ -89,7 +90,8 @@ class Run {
         state.first_starts = first_starts_.data();
         state.class_rows = class_rows_.data();
         state.classes = classes_.data();
-        state.hash_multiplier = 0xD6E8FEB86659FD93u;
+        state.hash_seed = settings.hash_seed;
+        state.hash_multiplier = settings.hash_multiplier;
         state.cache = cache_.data();
         state.spans = spans_.data();
         state.num_tiles = num_tiles;
@@ -381,6 +383,8 @@ int main() {
     std::string many;
     for (int i = 0; i < 4000; ++i) many += " " + std::to_string(i) + (i % 3 ? "x" : std::string(20 + i % 9, 'y'));
     check_all({many}, {.table_size = 1 << 12, .arena_capacity = 1 << 13});
+    // The hash of a word of less than 8 or more than 15 bytes is then 0.
+    check_all({many.substr(0, 5000)}, {.hash_seed = 0, .hash_multiplier = 0});
     // Words of 8 to 15 bytes that begin with zero bytes.
     check_all({std::string(9, '\0') + "a " + std::string(8, '\0') + " " + std::string(12, '\0') + std::string(8, '\0') +
                "b"});

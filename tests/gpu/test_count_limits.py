@@ -14,12 +14,13 @@ from emulator import EmulatedDriver
 
 from gristmill import _core
 from gristmill.errors import CountOverflowError, DeviceMemoryError
-from gristmill.gpu import spilled, word_counts
+from gristmill.gpu import spilled, word_table
+from gristmill.gpu.count_kernels import CountKernels
 from gristmill.gpu.driver import all_active
 from gristmill.gpu.merge_run import MergeTask
 from gristmill.gpu.merging import learn_merges_on
 from gristmill.gpu.spilled import SpilledTables
-from gristmill.gpu.word_counts import WordCounts
+from gristmill.gpu.word_table import GrowingTable
 from texts import STORY
 
 LARGE = {"chunk_bytes": 1 << 14, "slot_bytes": 1 << 12, "ring_bytes": 1 << 14}
@@ -30,7 +31,7 @@ MANY_LONG = " ".join(f"{i:020}" for i in range(2000)) + " " + " ".join(f"{i:020}
 
 @pytest.fixture(autouse=True)
 def least_arena(monkeypatch):
-    monkeypatch.setattr(word_counts, "FIRST_ARENA_BYTES", 1)
+    monkeypatch.setattr(word_table, "FIRST_ARENA_BYTES", 1)
 
 
 @pytest.fixture
@@ -49,8 +50,8 @@ def two(emulated, kernel_folder):
     return [emulated, EmulatedDriver(kernel_folder)]
 
 
-def counts_of(driver) -> WordCounts:
-    return WordCounts(driver, pattern="gpt2", special_tokens=[], num_threads=1)
+def table_on(driver) -> GrowingTable:
+    return GrowingTable(CountKernels(driver, "gpt2"))
 
 
 def table_of(words: dict[bytes, tuple[int, int]], source_bytes=0) -> _core.WordTable:
@@ -69,8 +70,8 @@ def table_of(words: dict[bytes, tuple[int, int]], source_bytes=0) -> _core.WordT
 
 def test_the_table_grows_between_and_inside_of_chunks(emulated, monkeypatch):
     sizes = []
-    grow = WordCounts._grow
-    monkeypatch.setattr(WordCounts, "_grow", lambda self, size: (sizes.append(size), grow(self, size)))
+    grow = GrowingTable._grow
+    monkeypatch.setattr(GrowingTable, "_grow", lambda self, size: (sizes.append(size), grow(self, size)))
     # Of 16384 slots, a launch may fill 7/8 less those of the tiles that are counted.
     one_chunk = {"chunk_bytes": 1 << 18, "slot_bytes": 1 << 16, "ring_bytes": 1 << 18}
     assert_same([emulated], [MANY, MANY[::-1]], **one_chunk)
@@ -110,7 +111,7 @@ def test_words_that_do_not_fit_in_the_middle_of_a_chunk(emulated, folder):
 
 
 def test_long_words_that_do_not_fit(emulated, folder, monkeypatch):
-    monkeypatch.setattr(word_counts, "MAX_ARENA_BYTES", 1)
+    monkeypatch.setattr(word_table, "MAX_ARENA_BYTES", 1)
     _, figures = count_on_gpu([emulated], add_texts([MANY_LONG]), **LARGE)
     assert figures["num_spilled_runs"] > 1
     assert_same([emulated], [MANY_LONG, MANY_LONG[100:], STORY], **LARGE)
@@ -213,6 +214,48 @@ def test_the_words_of_the_disk_are_those_of_the_merge_stage(emulated, folder):
     assert learned.merges.tolist() == expected.merges.tolist()
 
 
+# Chosen words
+
+
+def old_tail_and_head(x: int) -> bytes:
+    """Return a word whose `tail ^ rotl(head, 29) * 0x9E3779B97F4A7C15` is 15 << 56 for all x below 2^56."""
+    head = x * pow(0x9E3779B97F4A7C15, -1, 2**64) % 2**64
+    head = (head >> 29 | head << 35) % 2**64
+    return head.to_bytes(8, "little") + x.to_bytes(7, "little")
+
+
+CHOSEN = {
+    "one product with a known multiplier": [old_tail_and_head(x) for x in range(1, 2001)],
+    # In the lower half of a product with any multiplier, the lower bits do not depend on the upper bits of a factor.
+    "the upper bits of the tail": [b"12345678abcde" + bytes([i % 250, i // 250]) for i in range(2000)],
+    "the upper bits of the head": [b"12345" + i.to_bytes(3, "big") + b"abcdefg" for i in range(2000)],
+    "the upper bits of the head, rotated by 29": [
+        b"123" + (i << 3).to_bytes(2, "little") + b"678abcdefg" for i in range(2000)
+    ],
+    "the upper bits of a short word": [b"abcde" + bytes([i % 250, i // 250]) for i in range(2000)],
+    "the upper bits of a part of a long word": [b"a" * 13 + i.to_bytes(3, "big") + b"bcdefgh" for i in range(2000)],
+    "the size": [b"a" + bytes(i) for i in range(2000)],
+}
+
+
+@pytest.mark.parametrize("words", CHOSEN.values(), ids=CHOSEN)
+def test_chosen_words_do_not_lie_in_one_part_of_the_table(emulated, words):
+    table = table_of({word: (1, i) for i, word in enumerate(words)})
+    assert len(set(words)) == len(words)
+    with emulated.active():
+        counts = table_on(emulated)
+        counts.add(table, table.firsts)
+        is_free = counts._table[:, 0] == 0
+    # An insertion probes at most the entries between two free ones, around the end of the table.
+    most_probes = np.diff(np.flatnonzero(np.tile(is_free, 2))).max()
+    assert np.sum(~is_free) == len(words) < len(is_free) / 4
+    assert most_probes < 100
+
+
+def test_the_keys_of_the_hash_are_new_for_each_counter():
+    assert len({key for _ in range(5) for key in word_table.draw_hash_keys()}) == 10
+
+
 # Large numbers
 
 
@@ -220,11 +263,11 @@ def test_counts_and_positions_of_more_than_32_bits(driver):
     words = {b" the": (2**40 + 3, 2**33), b"y" * 20: (2**62, 2**50 + 1), b"a": (1, 2**63)}
     more = {b"a": (2**33, 2**41), b" the": (2**32, 2**34), b"y" * 20: (1, 2**32 - 1), b"b": (2**32, 0)}
     with driver.active():
-        counts = counts_of(driver)
+        counts = table_on(driver)
         for part in (words, more):
             counts.add(table_of(part), np.array([first for _, first in part.values()], np.uint64))
-        table, num_words = counts.table(1, 2**63)
-        frequent, _ = counts.table(2**33 + 2, 0)
+        table, num_words = counts.to_host(1, 2**63)
+        frequent, _ = counts.to_host(2**33 + 2, 0)
     expected = {b"b": (2**32, 0), b"y" * 20: (2**62 + 1, 2**32 - 1), b" the": (2**40 + 2**32 + 3, 2**33)}
     assert words_of(table) == {**expected, b"a": (2**33 + 1, 2**41)}
     assert num_words == 4 and table.source_bytes == 2**63
@@ -239,7 +282,7 @@ def test_texts_after_4_gb_of_others(drivers, start):
         counter = make_counter(drivers, specials=[b"words"])
         counter._position = start
         for gpu in counter._gpus:
-            gpu.chunk.restart(start)
+            gpu.chunks.filling.restart(start)
         add_texts(texts)(counter)
         found, figures = counter.finish()
         found = found.to_host()
@@ -259,11 +302,11 @@ def test_a_sum_of_counts_that_overflows_is_an_error(folder):
 def test_words_of_millions_of_bytes(emulated):
     texts = ["a" * 1_000_000, b"\xff" * 300_000, "a" * 1_000_000, "b c"]
     with emulated.active():
-        counts = counts_of(emulated)
+        counts = table_on(emulated)
         expected, _ = count_on_cpu(add_texts(texts))
         counts.add(expected, expected.firsts)
         counts.add(expected, expected.firsts)
-        found, _ = counts.table(1, expected.source_bytes)
+        found, _ = counts.to_host(1, expected.source_bytes)
     assert found.data.tobytes() == expected.data.tobytes()
     assert found.counts.tolist() == [2 * count for count in expected.counts.tolist()]
 
@@ -292,4 +335,4 @@ def test_the_merge_stage_has_the_memory_of_the_table(emulated):
         del counter
         num_bytes = len(table.to_host().data)
         gc.collect()
-        assert emulated.used < 10 * num_bytes + 16 * len(table) + (1 << 18)  # the rest is the classes of the characters
+        assert emulated.used < 10 * num_bytes + 16 * len(table) + (1 << 10)

@@ -16,7 +16,7 @@ from counts import SMALL, Spans, add_texts, assert_same, assert_same_tables, cou
 from emulator import EmulatedDriver
 
 from gristmill.errors import DeviceMemoryError
-from gristmill.gpu import counting, word_counts
+from gristmill.gpu import counting, word_table
 from gristmill.gpu.driver import all_active
 from texts import STORY, random_story, random_text
 
@@ -25,7 +25,7 @@ TEXTS = [STORY, random_story(1, 300), random_text(2, 300), "", STORY[100:], "z" 
 
 @pytest.fixture(autouse=True)
 def small_arena(monkeypatch):
-    monkeypatch.setattr(word_counts, "FIRST_ARENA_BYTES", 1 << 16)
+    monkeypatch.setattr(word_table, "FIRST_ARENA_BYTES", 1 << 16)
 
 
 @pytest.fixture

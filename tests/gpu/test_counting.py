@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gristmill import Words, _core, count_words
 from gristmill.arguments import TIE_BREAKS
 from gristmill.errors import InputChangedError
-from gristmill.gpu import counting, word_counts
+from gristmill.gpu import chunks, word_counts, word_table
 from gristmill.gpu.driver import all_active
 from gristmill.gpu.merge_run import MergeTask
 from gristmill.gpu.merging import learn_merges_on
@@ -28,7 +28,7 @@ TEXTS = [STORY, random_story(1, 300), random_text(2, 500), "", "".join(CHARACTER
 
 @pytest.fixture(autouse=True)
 def small_arena(monkeypatch):
-    monkeypatch.setattr(word_counts, "FIRST_ARENA_BYTES", 1 << 16)
+    monkeypatch.setattr(word_table, "FIRST_ARENA_BYTES", 1 << 16)
 
 
 @pytest.fixture
@@ -100,9 +100,13 @@ def test_words_that_differ_only_after_15_bytes(driver):
     assert len(found) > len(set(words))
 
 
-@pytest.mark.parametrize("multiplier", [0, 1 << 63, word_counts.HASH_MULTIPLIER])
-def test_words_of_one_hash(emulated, monkeypatch, multiplier):
-    monkeypatch.setattr(word_counts, "HASH_MULTIPLIER", multiplier)
+# The tail of the words of 15 bytes: the factor that it makes 0 is their hash.
+TAIL = int.from_bytes(b"abcdefg\x0f", "little")
+
+
+@pytest.mark.parametrize("keys", [(0, 0), (TAIL, 0), (1 << 63, 1 << 63), (TAIL, 2**64 - 1)])
+def test_words_of_one_hash(emulated, monkeypatch, keys):
+    monkeypatch.setattr(word_table, "draw_hash_keys", lambda: keys)
     words = [f"{i:08}{ending}" for i in range(60) for ending in ("", "abcdefg", "abcdefg" * 2, "abcdefg" * 2 + "h")]
     # Without its 8 zero bytes, the first word looks like any word with the same end.
     words = ["\0" * 8 + "abcdefg", *words, "\0" * 8 + "abcdefg"]
@@ -245,7 +249,7 @@ def test_parts_for_the_host_are_counted_before_they_fill_the_memory(emulated, mo
 
 @pytest.mark.parametrize("specials", [[], [END], [b"aaa"]])
 def test_a_text_too_long_for_a_chunk_of_the_gpu_is_counted_by_the_host(drivers, monkeypatch, specials):
-    monkeypatch.setattr(counting, "MAX_CHUNK_BYTES", 2500)
+    monkeypatch.setattr(chunks, "MAX_CHUNK_BYTES", 2500)
     texts = [STORY, b"ab " + b"a" * 10_000 + END, STORY, b"", b"b" * 2400 + b" " + b"c" * 2600, "1" * 9000, STORY]
     assert_same(drivers, texts, specials=specials)
 

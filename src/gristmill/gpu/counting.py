@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -20,10 +21,10 @@ from numpy.typing import NDArray
 
 from gristmill._core import Counter, TextRing, WordTable
 from gristmill.corpus.batches import MIN_REACH
-from gristmill.errors import DeviceMemoryError
+from gristmill.gpu.chunks import ChunkPair
 from gristmill.gpu.driver import Driver, Event
 from gristmill.gpu.spilled import SpilledTables
-from gristmill.gpu.word_counts import MAX_CHUNK_BYTES, Chunk, WordCounts
+from gristmill.gpu.word_counts import WordCounts
 from gristmill.gpu.words import DeviceWords, upload_words
 from gristmill.progress import OnProgress
 
@@ -115,15 +116,15 @@ class GpuCounter:
         self._gpus = []
         for driver in drivers:
             with driver.active():
-                gpu = _Gpu(
+                chunks = ChunkPair(driver, chunk_bytes + 2 * slot_bytes)
+                counts = WordCounts(  # takes its share of the memory that is left
                     driver,
-                    chunk_bytes + 2 * slot_bytes,
                     pattern=pattern,
                     special_tokens=list(special_tokens),
                     num_threads=num_threads,
                     most_slots=most_slots,
                 )
-                self._gpus.append(gpu)
+                self._gpus.append(_Gpu(driver, chunks, counts))
         self._memory = drivers[0].make_pinned(ring_bytes)
         self._most_copies = min(MAX_COPIES, ring_bytes // slot_bytes - 1)
         self._turn = 0
@@ -181,10 +182,8 @@ class GpuCounter:
         except BaseException:
             self._is_over = True
             for gpu in self._gpus:
-                gpu.counts.spilled.close()
+                gpu.counts.table.spilled.close()
             raise
-
-    # From the ring to chunks
 
     def _add(self, ring: TextRing, num_texts: int) -> None:
         copies: deque[list[Event]] = deque()  # by slot
@@ -209,7 +208,7 @@ class GpuCounter:
     def _take(self, text: NDArray[np.uint8], gaps: NDArray[np.int64], copies: list[Event]) -> None:
         """Copy a slot to the chunk, or its first part, and the rest to the next chunk."""
         cut = 0
-        if self._gpus[self._turn].chunk.size + len(text) > self._chunk_limit:
+        if self._gpus[self._turn].chunks.filling.size + len(text) > self._chunk_limit:
             cut = self._cut_of(text, gaps)
         num_gaps = int(np.searchsorted(gaps, cut))
         if cut:
@@ -230,18 +229,19 @@ class GpuCounter:
         gpu = self._gpus[self._turn]
         self._position += len(text) - len(gaps)
         with self._current(gpu):
-            copy = gpu.append(text, gaps)
+            copy = gpu.chunks.append(text, gaps)
         if copy is not None:
             copies.append(copy)
 
     def _close_chunk(self) -> None:
         gpu = self._gpus[self._turn]
-        if gpu.chunk.size == 0:
+        if gpu.chunks.filling.size == 0:
             return
         with self._current(gpu):
-            gpu.start_chunk()
+            gpu.counts.start(gpu.chunks.filling)
+            gpu.chunks.swap()
         self._turn = (self._turn + 1) % len(self._gpus)
-        self._gpus[self._turn].chunk.restart(self._position)
+        self._gpus[self._turn].chunks.filling.restart(self._position)
         if self._turn == 0:
             self._chunk_limit = self._chunk_bytes
 
@@ -254,8 +254,6 @@ class GpuCounter:
             self._last_report = now
             self._on_progress("count", done, total)
 
-    # From the tables to one
-
     def _join(self) -> None:
         """Add the words of all GPUs to the table of the first one, or, if it has no room, spill all of them."""
         first, *others = self._gpus
@@ -263,23 +261,23 @@ class GpuCounter:
             if self._num_spilled():
                 break
             with self._current(other):
-                table, _ = other.counts.table(1, self._position)
-                other.counts.clear()
+                table, _ = other.counts.table.to_host(1, self._position)
+                other.counts.table.clear()
             with self._current(first):
-                first.counts.add(table, table.firsts)
+                first.counts.table.add(table, table.firsts)
         if self._num_spilled():
             for gpu in self._gpus:
                 with self._current(gpu):
-                    gpu.counts.spill()
+                    gpu.counts.table.spill()
 
     def _num_spilled(self) -> int:
-        return sum(len(gpu.counts.spilled) for gpu in self._gpus)
+        return sum(len(gpu.counts.table.spilled) for gpu in self._gpus)
 
     def _joined(self, num_pieces: int) -> tuple[DeviceTable, int]:
-        driver, counts, source_bytes = self._gpus[0].driver, self._gpus[0].counts, self._position
-        words, num_words = counts.listed(self._min_frequency)
+        driver, counted, source_bytes = self._gpus[0].driver, self._gpus[0].counts.table, self._position
+        words, num_words = counted.listed(self._min_frequency)
         num_listed = len(words.counts)
-        counts.free()
+        counted.free()
         table = DeviceTable(
             driver,
             num_listed,
@@ -293,7 +291,7 @@ class GpuCounter:
                 num_pieces=num_pieces,
                 is_in_order=False,
             ),
-            lambda: counts.in_order(words, source_bytes),
+            lambda: counted.in_order(words, source_bytes),
         )
         return table, num_words
 
@@ -301,56 +299,19 @@ class GpuCounter:
         """Join the tables on disk."""
         spilled = SpilledTables()
         for gpu in self._gpus:
-            spilled.take(gpu.counts.spilled)
+            spilled.take(gpu.counts.table.spilled)
         table, num_words = spilled.join(self._min_frequency, self._position)
         driver = self._gpus[0].driver
         return DeviceTable(driver, len(table), lambda: upload_words(driver, table), lambda: table), num_words
 
 
+@dataclass(frozen=True, slots=True)
 class _Gpu:
-    """One GPU: its words, and two chunks, one that is filled while the other one is counted."""
+    """One GPU: its chunks, and its words."""
 
-    def __init__(self, driver: Driver, capacity: int, **options: Any) -> None:
-        self.driver = driver
-        self.chunk, self._other = (Chunk(driver.arrays.empty(capacity, np.uint8)) for _ in range(2))
-        # Kernels of an earlier counter, which failed, may still write to the same memory.
-        driver.let_copies_wait(driver.mark())
-        self.counts = WordCounts(driver, **options)  # takes its share of the memory that is left
-
-    def append(self, text: NDArray[np.uint8], gaps: NDArray[np.int64]) -> Event | None:
-        """Start to copy text to the end of the chunk. Returns None if the text was copied at once."""
-        chunk = self.chunk
-        begin, end = chunk.size, chunk.size + len(text)
-        if len(gaps):
-            chunk.gaps.append(gaps + begin)
-            chunk.num_gaps += len(gaps)
-        chunk.size = end
-        if chunk.rest or (end > len(chunk.text) and not self._enlarge(chunk, begin, end)):
-            chunk.rest.append(text.copy())
-            return None
-        chunk.copied = self.driver.copy_text(chunk.text[begin:end], text)
-        return chunk.copied
-
-    def _enlarge(self, chunk: Chunk, num_used: int, num_bytes: int) -> bool:
-        """Make room for text that has no position where it may be cut. Returns False without room for it."""
-        if num_bytes > MAX_CHUNK_BYTES:
-            return False
-        try:
-            with self.driver.translated():
-                text = self.driver.arrays.empty(min(2 * num_bytes, MAX_CHUNK_BYTES), np.uint8)
-        except DeviceMemoryError:
-            return False
-        if chunk.copied is not None:
-            chunk.copied.wait()
-        text[:num_used] = chunk.text[:num_used]
-        self.driver.let_copies_wait(self.driver.mark())
-        chunk.text = text
-        return True
-
-    def start_chunk(self) -> None:
-        """Start to count the chunk, and take the other one, which was counted before."""
-        self.counts.start(self.chunk)
-        self.chunk, self._other = self._other, self.chunk
+    driver: Driver
+    chunks: ChunkPair
+    counts: WordCounts
 
 
 def _wait(events: list[Event]) -> None:

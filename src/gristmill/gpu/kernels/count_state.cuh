@@ -62,8 +62,8 @@ struct CountState {
 
     Word* table;
     u64 table_mask;
-    u64 hash_multiplier;
-    u64* cache;  // by line: the count of its word, at most 2^32 - 1, and its entry
+    u64 hash_seed, hash_multiplier;  // random, so that no text can be made to fill one part of the table
+    u64* cache;                      // by line: the count of its word, at most 2^32 - 1, and its entry
     u8* arena;
     u64 arena_capacity;
     Span* spans;  // at most one per tile

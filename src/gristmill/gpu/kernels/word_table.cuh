@@ -8,6 +8,9 @@ namespace gristmill::gpu {
 __device__ __forceinline__ u64 low_bytes(u64 value, u32 num) { return num ? value & (~u64{0} >> (64 - 8 * num)) : 0; }
 __device__ __forceinline__ u64 round_up_to_8(u64 value) { return (value + 7) & ~u64{7}; }
 
+// The lower half of a product of 128 bits, xor the upper half. Every bit of it depends on all bits of both factors.
+__device__ __forceinline__ u64 folded_product(u64 a, u64 b) { return a * b ^ __umul64hi(a, b); }
+
 // The bytes of a word in shared memory; `first` is its offset, and up to 15 more bytes after the word are readable.
 struct LoadedBytes {
     const u32* text;
@@ -36,9 +39,10 @@ class WordTable {
   public:
     __device__ explicit WordTable(CountState& g) : g_(g), table_(g.table), mask_(g.table_mask) {}
 
+    // Both factors are secret. With a product of 64 bits, keys that differ only in their upper bits would have the same
+    // lower bits of a hash, whatever the multiplier.
     __device__ u64 hash_of(u64 tail, u64 head) const {
-        const u64 mixed = (tail ^ (head << 29 | head >> 35) * 0x9E3779B97F4A7C15u) * g_.hash_multiplier;
-        return mixed ^ mixed >> 32;
+        return folded_product(tail ^ g_.hash_seed, head ^ g_.hash_multiplier);
     }
 
     // Adds to the count of a word of at most 15 bytes. Returns its entry. `is_new`: whether it was not there.
@@ -115,13 +119,10 @@ class WordTable {
   private:
     template <class Bytes>
     __device__ u64 hash_long(const Bytes& bytes, u64 size) const {
-        u64 hash = size * g_.hash_multiplier;
-        for (u64 i = 0; i < size; i += 8) {
-            const u64 part = low_bytes(bytes.eight_at(i), min(size - i, u64{8}));
-            hash = (hash ^ part) * 0x9E3779B97F4A7C15u;
-            hash = (hash << 31 | hash >> 33) * g_.hash_multiplier;
-        }
-        return kLongTag | (hash ^ hash >> 29) >> 8;
+        u64 hash = size ^ g_.hash_seed;
+        for (u64 i = 0; i < size; i += 8)
+            hash = folded_product(hash ^ low_bytes(bytes.eight_at(i), min(size - i, u64{8})), g_.hash_multiplier);
+        return kLongTag | hash >> 8;
     }
 
     template <class Bytes>
