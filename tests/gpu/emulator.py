@@ -51,6 +51,9 @@ class EmulatedDriver:
         with self._lock, self.translated():
             yield
 
+    def release(self) -> None:
+        pass
+
     @contextlib.contextmanager
     def translated(self):
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import os
 import sys
+import threading
 import types
 from pathlib import Path
 
@@ -55,8 +56,33 @@ def test_every_gpu_is_a_driver(found):
 
 def test_a_machine_without_cupy_gets_the_command_that_installs_it(found, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(DeviceError, match=r'CuPy.* cannot be imported.*pip install "gristmill\[gpu\]"'):
+    with pytest.raises(DeviceError, match=r'CuPy.* is not installed.*pip install "gristmill\[gpu\]"'):
         open_gpus()
+
+
+@pytest.mark.parametrize(
+    "rest", ["", "raise AttributeError('no product')", "raise ImportError('====\\n no libcuda \\n===')"]
+)
+def test_a_broken_cupy_is_an_error_and_not_a_crash(monkeypatch, tmp_path, rest):
+    (tmp_path / "cupy.py").write_text(rest)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    monkeypatch.setattr(devices, "gpus", CudaGpus())
+    with pytest.raises(DeviceError, match=r"imported: (module 'cupy' has no|no product|no libcuda).*Uninstall"):
+        open_gpus()
+    sys.modules.pop("cupy", None)
+
+
+def test_memory_is_released_without_waiting_for_another_thread():
+    driver = CudaDriver(make_cupy(), 0)
+    used = []
+    with driver.active():
+        thread = threading.Thread(target=lambda: used.append(driver.release()))
+        thread.start()
+        thread.join(20)
+        assert used == [None]
+    driver.release()
+    assert driver._pool.is_free
 
 
 def test_a_machine_without_a_gpu(found):
@@ -280,7 +306,7 @@ def test_kernels_are_compiled_if_the_driver_refuses_a_binary(built):
 def test_too_little_memory_is_a_memory_error():
     cupy = make_cupy()
     driver = CudaDriver(cupy, 0)
-    message = "the memory of the GPU is full: Out of memory allocating 1,000"
+    message = "the memory of GPU of a test .* is full: Out of memory allocating 1,000"
     with pytest.raises(DeviceMemoryError, match=message), driver.active():
         driver._pool.malloc(1000)
     assert driver._pool.is_free

@@ -157,9 +157,7 @@ def test_auto_trains_on_a_gpu_and_says_why(device, small_texts_pay, stories):
     trained = assert_same_training(stories, device="auto")
     assert all(is_gpu(name) for name in devices_of(trained).values())
     reasons = {stage.stage: stage.device_reason for stage in trained.profile.stages}
-    assert (
-        "bytes of text; a GPU is used from 1" in reasons["count"] and reasons["merge"] == "the words are in its memory"
-    )
+    assert "bytes of text; a GPU is used from 1" in reasons["count"] and reasons["merge"] == "it has counted the words"
 
 
 @pytest.mark.parametrize(
@@ -239,6 +237,19 @@ def small_chunks(counter):
 
 
 # Failures
+
+
+def test_an_error_of_a_gpu_keeps_no_memory_of_it(emulated, install, stories, monkeypatch):
+    install(emulated)
+    monkeypatch.setattr(emulated, "memory", 160_000_000)  # enough to begin
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(DeviceMemoryError):
+            gm.train_tokenizer(stories, vocab_size=400, device="cuda", progress=None)
+        assert emulated.used == 0
+    finally:
+        gc.enable()
 
 
 def failing(error):

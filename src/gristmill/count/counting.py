@@ -287,7 +287,8 @@ def _count_source(
             counted, figures = _count_on_gpu(source, options, on_progress, skipped, choice.drivers)
             table = counted if keep_on_gpu else counted.to_host()
         except DeviceError as error:
-            options.device.give_up(error)
+            if not options.device.can_do_without(error):
+                raise
             skipped, choice = {}, _choice_for(source, options)
     if table is None and options.pattern.name is not None:
         table, figures = _count_natively(source, options, on_progress, skipped)
@@ -328,9 +329,13 @@ def _choice_for(source: Source, options: CountOptions) -> Choice:
         )
     elif options.memory_limit is not None:
         obstacle = "memory_limit applies only to counting on the CPU"
-    # Other files are read more slowly than the CPU counts, and an iterable cannot be read again if the GPU fails.
+    # An iterable cannot be read again if the GPU fails.
+    if isinstance(source, DocumentStream):
+        unknown = "documents in memory are read once, and their size is unknown"
+    else:
+        unknown = "these files are read more slowly than the CPU counts"
     num_bytes = source.num_bytes if _reads_itself(source, options) else None
-    return options.device.for_text(num_bytes, num_threads=options.num_threads, obstacle=obstacle)
+    return options.device.for_text(num_bytes, num_threads=options.num_threads, obstacle=obstacle, unknown=unknown)
 
 
 def _reads_itself(source: Source, options: CountOptions) -> TypeGuard[FoundFiles]:

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import functools
 import os
+import re
 import tempfile
 import threading
 from collections.abc import Generator
@@ -74,9 +75,24 @@ def _import_cupy() -> Any:
     try:
         with _writable_cache():
             import cupy  # not at the top: it takes a quarter of a second, and is optional
-    except (ImportError, OSError) as error:
-        raise DeviceError(f"CuPy, which runs Gristmill on a GPU, cannot be imported: {error}. {INSTALL}") from error
+        _ = cupy.cuda.runtime.getDeviceCount
+    except ModuleNotFoundError as error:
+        if error.name != "cupy":
+            raise DeviceError(_broken(error)) from error
+        raise DeviceError(f"CuPy, which runs Gristmill on a GPU, is not installed. {INSTALL}") from error
+    except Exception as error:  # two packages of CuPy in one environment, or one that does not match NumPy
+        raise DeviceError(_broken(error)) from error
     return cupy
+
+
+def _broken(error: Exception) -> str:
+    # CuPy draws a box around some messages.
+    lines = [line.strip() for line in str(error).splitlines() if re.search(r"\w", line)]
+    what = lines[0].rstrip(".") if lines else type(error).__name__
+    return (
+        f"CuPy, which runs Gristmill on a GPU, cannot be imported: {what}. Uninstall every package whose name starts "
+        f'with cupy, and run: pip install "gristmill[gpu]".'
+    )
 
 
 @contextlib.contextmanager
@@ -158,6 +174,15 @@ class CudaDriver:
                 if self._depth == 0:
                     self._free_memory()
 
+    def release(self) -> None:
+        # A run of another thread does it at its end.
+        if self._lock.acquire(blocking=False):
+            try:
+                with self.active():
+                    pass
+            finally:
+                self._lock.release()
+
     def _free_memory(self) -> None:
         # Copies and kernels may still be at work after an error. What fails here failed before, or fails again when
         # the GPU is next used; the error of the run, or Ctrl-C, must not be replaced.
@@ -171,7 +196,10 @@ class CudaDriver:
         try:
             yield
         except cuda.memory.OutOfMemoryError as error:
-            raise DeviceMemoryError(f"the memory of the GPU is full: {error}.") from error
+            raise DeviceMemoryError(
+                f"the memory of {self.name} is full: {error}. Stop other programs that use it, or pass another device, "
+                f"such as 'cuda:1' or 'cpu'."
+            ) from error
         except (
             cuda.runtime.CUDARuntimeError,
             cuda.driver.CUDADriverError,

@@ -22,7 +22,7 @@ from gristmill.gpu.driver import Driver, Gpus
 
 # Without the number of one GPU, such as "cuda:1".
 DEVICES = ("auto", "cpu", "cuda")
-_NUMBERED = re.compile(r"cuda:([0-9]{1,4})", re.ASCII)
+_NUMBERED = re.compile(r"cuda:(0|[1-9][0-9]{0,3})", re.ASCII)
 
 # Those of this process. A child process cannot use the GPUs of its parent, and must not close them either.
 gpus: Gpus = CudaGpus()
@@ -81,29 +81,36 @@ class Device:
         """Whether the caller asked for a GPU."""
         return self.name.startswith("cuda")
 
-    def for_text(self, num_bytes: int | None, *, num_threads: int, obstacle: str = "") -> Choice:
-        """Choose where text is counted. The size is None if it is unknown or of compressed files.
+    def for_text(self, num_bytes: int | None, *, num_threads: int, obstacle: str = "", unknown: str = "") -> Choice:
+        """Choose where text is counted.
 
+        num_bytes: size of the text; None for text that `auto` counts on the CPU.
         obstacle: why a GPU cannot count this text, as a sentence; empty if it can.
+        unknown: why `auto` counts it on the CPU, if there is no size.
         """
         if obstacle:
             return Choice((), obstacle if self._may_use_gpu() else "")
-        return self._by_size(TEXT, num_bytes, num_threads)
+        return self._by_size(TEXT, num_bytes, num_threads, unknown)
 
     def for_words(self, num_bytes: int, *, num_threads: int) -> Choice:
         """Choose where merges are learned from words in the memory of the host."""
         return self._by_size(WORDS, num_bytes, num_threads)
 
-    def give_up(self, error: DeviceError) -> None:
-        """Stay on the CPU after this error of a GPU, or raise the error if the caller asked for the GPU."""
+    def can_do_without(self, error: DeviceError) -> bool:
+        """Stay on the CPU after this error of a GPU. Returns False if the caller asked for the GPU, and gets the error.
+
+        It is not raised here: the frame of this method would keep it, and with it the arrays of the frames below.
+        """
         # Too little memory for one run is no fault of the GPU.
-        if not isinstance(error, DeviceMemoryError):
+        has_failed = not isinstance(error, DeviceMemoryError)
+        if has_failed:
             gpus.failure = gpus.failure or str(error)
         if self.is_required:
-            raise error
-        if not self._failure and not isinstance(error, DeviceMemoryError):
+            return False
+        if has_failed and not self._failure:
             warn_user(f"the CPU does the work of a GPU that failed: {error}", DeviceWarning)
-        self._failure = self._failure or f"the GPU failed: {error}"
+        self._failure = self._failure or str(error)
+        return True
 
     @contextlib.contextmanager
     def released(self) -> Generator[None, None, None]:
@@ -112,20 +119,20 @@ class Device:
             yield
         finally:
             for driver in self._used:
-                with contextlib.suppress(DeviceError), driver.active():
-                    pass  # the end of the outermost active() frees the memory
+                with contextlib.suppress(DeviceError):
+                    driver.release()
 
-    def _by_size(self, crossover: Crossover, size: int | None, num_threads: int) -> Choice:
+    def _by_size(self, crossover: Crossover, size: int | None, num_threads: int, unknown: str = "") -> Choice:
         if self._failure:
             return Choice((), self._failure)
         if self.is_required:
-            return self._chosen(f"device={self.name!r}")
+            return self._chosen("requested")
         if not self._may_use_gpu():
             return Choice()
         if gpus.failure:
             return Choice((), f"a GPU has failed in this process: {gpus.failure}")
         if size is None:
-            return Choice((), "the size of the text is unknown before it is read")
+            return Choice((), unknown)
         least = crossover.least(num_threads=num_threads, is_warm=gpus.is_open)
         reason = f"{size:,} {crossover.unit}; a GPU is used from {least:,}"
         if size < least:
@@ -156,7 +163,9 @@ class Device:
             text = f"device={self.name!r} cannot be used: {error} To do without a GPU, pass device='cpu'."
             raise type(error)(text) from error
         names = ", ".join(f"'cuda:{i}'" for i in range(num_gpus))
-        raise OptionError(f"device={self.name!r} is not a GPU of this machine. Pass one of {names}, or 'cuda' for all.")
+        raise OptionError(
+            f"device={self.name!r} is not a GPU of this machine. Pass {names}, or 'cuda' for all of them."
+        )
 
 
 CPU = Device("cpu")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,6 +51,9 @@ class Driver(Protocol):
 
     def active(self) -> AbstractContextManager[None]:
         """Make this GPU the current one of this thread. May be nested; the outermost one frees unused memory."""
+
+    def release(self) -> None:
+        """Return unused memory to the system, unless another thread uses the GPU. Does not wait."""
 
     def translated(self) -> AbstractContextManager[None]:
         """Raise `DeviceError` for what CUDA reports, as `active()` does at its end."""
@@ -103,11 +106,17 @@ class Gpus(Protocol):
         """Return a GPU. Raises DeviceError with the reason if it cannot be used."""
 
 
-@contextmanager
-def all_active(drivers: Sequence[Driver]) -> Generator[None, None, None]:
+def all_active(drivers: Sequence[Driver]) -> AbstractContextManager[None]:
     """Make all GPUs active, the first one as the current one."""
-    with ExitStack() as stack:
-        # Threads that wait for several GPUs wait for them in the same order, or they could wait for each other forever.
-        for driver in [*sorted(drivers, key=id), drivers[0]]:
-            stack.enter_context(driver.active())
+    # Threads that wait for several GPUs wait for them in the same order, or they could wait for each other forever.
+    return _active_in_turn([*sorted(drivers, key=id), drivers[0]])
+
+
+# Not with an ExitStack, which keeps an exception, and so the arrays of its frames, in a reference cycle.
+@contextmanager
+def _active_in_turn(drivers: Sequence[Driver]) -> Generator[None, None, None]:
+    if not drivers:
+        yield
+        return
+    with drivers[0].active(), _active_in_turn(drivers[1:]):
         yield

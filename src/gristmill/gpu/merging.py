@@ -50,6 +50,7 @@ def learn_merges_on(
 
     Raises DeviceMemoryError if the memory of the GPU is too small from the start, and all errors of the core.
     """
+    began = time.perf_counter()
     task = replace(task, num_merges=min(task.num_merges, words.num_bytes))  # every merge shortens a word
     obstacle = _obstacle(words, task)
     if not obstacle:
@@ -59,7 +60,11 @@ def learn_merges_on(
         if isinstance(learned, LearnedMerges):
             return learned
         obstacle = learned
-    return learn_on_cpu(to_host(), task, on_progress)._replace(reason=obstacle)
+    table = to_host()
+    lost_seconds = time.perf_counter() - began
+    learned = learn_on_cpu(table, task, on_progress)._replace(reason=obstacle)
+    learned.stats["setup_seconds"] += lost_seconds
+    return learned
 
 
 def _learn_on_gpu(
@@ -127,7 +132,10 @@ def _make_rounds(driver: Driver, run: MergeRun, task: MergeTask, on_progress: _c
         if is_last:
             return ""
         if outcome == Outcome.TIES:
-            return f"after {run.num_learned:,} merges, more pairs share a count than a GPU can order"
+            return (
+                f"after {run.num_learned:,} merges, more pairs share a count than a GPU can order, so the CPU learned "
+                f"all of them"
+            )
         if (outcome == Outcome.TABLE_FULL and not run.grow_table()) or (
             outcome == Outcome.BYTES_FULL and not run.grow_bytes()
         ):

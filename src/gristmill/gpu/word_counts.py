@@ -14,6 +14,9 @@ from gristmill.gpu.word_table import GrowingTable
 NO_START = 0xFFFFFFFF
 MAX_PART_BYTES = 64 << 20
 
+# Of special tokens, in a search for overlaps that takes memory by the square of their lengths.
+MOST_COMPARED_BYTES = 1 << 22
+
 
 class WordCounts:
     """Counts chunks on one GPU. Chunk after chunk: start(), then settle() before the text of the chunk is replaced."""
@@ -194,6 +197,8 @@ class WordCounts:
 def may_overlap(special_tokens: list[bytes]) -> bool:
     """Return whether two occurrences of special tokens can share bytes of a text."""
     specials = set(special_tokens)
+    if sum(len(special) ** 2 for special in specials) > MOST_COMPARED_BYTES:
+        return True  # the kernels look for overlaps in the text
     lengths = {len(special) for special in specials}
     proper_prefixes = {special[:size] for special in specials for size in range(1, len(special))}
     for special in specials:

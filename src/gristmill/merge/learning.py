@@ -41,7 +41,8 @@ def learn_merges(
         try:
             learned = _learn_on_gpu(choice.drivers[0], words, task, on_progress)
         except DeviceError as error:
-            device.give_up(error)
+            if not device.can_do_without(error):
+                raise
             choice = device.for_words(0, num_threads=num_threads)
         else:
             choice = Choice((), learned.reason) if learned.reason else Choice(choice.drivers[:1], choice.reason)
@@ -77,7 +78,7 @@ def learn_merges(
 def _choice_for(words: Words, task: MergeTask, device: Device) -> Choice:
     counted = device_table(words)
     if counted is not None:
-        return Choice((counted.driver,), "the words are in its memory")
+        return Choice((counted.driver,), "it has counted the words")
     return device.for_words(len(words.table.data), num_threads=task.num_threads)
 
 

@@ -102,7 +102,8 @@ def learn(
         try:
             return count_and_merge()
         except DeviceError as error:
-            options.device.give_up(error)
+            if not options.device.can_do_without(error):
+                raise
             return None
 
     with open_progress(progress) as on_progress, options.device.released():
