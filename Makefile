@@ -16,6 +16,7 @@
 #   make wheel        build the sdist and manylinux wheels into dist/, and test each in an empty virtual environment
 #   make transformers4  test the exported folder with transformers 4.57, in addition to the version of `make test`
 #   make check-gpu   on a machine with a GPU: its tests, recounts and compute-sanitizer; then benchmarks/bench_gpu.py
+#   make faults       inject all faults of docs/reliability.md, and write its table
 #   make tsan         C++ tests under ThreadSanitizer
 #   make fuzz         run the fuzz targets under ASan + UBSan: MINUTES=10 for all of them, TARGET=scan for one,
 #                     SANITIZE= for more executions without sanitizers (Clang from Debian packages, as root)
@@ -33,7 +34,7 @@ python_sources := $(shell find src/gristmill -name '*.py' -o -name '*.pyi' -o -p
 # Scripts that mypy --strict and pyright check: one uses every public name, the other makes mistakes on purpose.
 typed_scripts := tests/typing/every_public_name.py tests/typing/mistakes.py
 
-.PHONY: quickstart test test-cpp test-python check check-gpu check-static check-sanitized docs check-docs screenshots plots bench format aarch64 wheel transformers4 tsan fuzz clean
+.PHONY: quickstart test test-cpp test-python check check-gpu check-static check-sanitized docs check-docs screenshots plots bench format aarch64 wheel transformers4 tsan fuzz faults clean
 
 quickstart: $(VENV)/.installed
 	@mkdir -p quickstart
@@ -95,6 +96,10 @@ tsan: $(VENV)/.tools
 		-DGRISTMILL_BUILD_PYTHON=OFF -DGRISTMILL_BUILD_TESTS=ON -DGRISTMILL_SANITIZE=thread
 	$(BIN)/cmake --build build/tsan -j $(JOBS)
 	$(BIN)/ctest --test-dir build/tsan -j $(JOBS) --output-on-failure
+
+faults: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -n $(JOBS) tests/faults/rows --record-rows
+	$(BIN)/python tools/reliability.py
 
 MINUTES ?= 10
 TARGET ?=

@@ -31,6 +31,11 @@ def pytest_addoption(parser):
         choices=["cuda", "emulator"],
         help="count and merge there wherever device='auto' may: on the GPU, or on the emulator of tests/gpu",
     )
+    parser.addoption(
+        "--record-rows",
+        action="store_true",
+        help="write the outcomes of tests/faults/rows to runs.json, for the table in docs/reliability.md",
+    )
 
 
 @pytest.fixture(autouse=True, scope="session")
