@@ -47,7 +47,7 @@ COMMON = (
     *("model", "max_steps", "max_tokens", "epochs", "batch_size", "gradient_accumulation_steps", "learning_rate"),
     *("init_from", "context_length", "max_sequence_length", "num_layers", "num_heads", "d_model", "latent_dim"),
     "tokenizer",
-    *("precision", "compile_model", "device", "devices", "val_check_interval", "checkpoint_interval", "seed"),
+    *("precision", "float8", "compile_model", "device", "devices", "val_check_interval", "checkpoint_interval", "seed"),
 )
 READING = (
     *("document_mask", "shift_windows", "conversations", "chat_template", "val_fraction"),
@@ -58,7 +58,7 @@ OPTIMIZER = (
     *("optimizer", "global_batch_size", "warmup_steps", "schedule", "final_fraction", "decay_fraction"),
     *("weight_decay", "clip_norm", "beta1", "beta2", "eps", "muon_learning_rate", "muon_momentum"),
 )
-MACHINE = ("num_nodes", "strategy", "compile_mode", "activation_checkpointing", "deterministic")
+MACHINE = ("num_nodes", "strategy", "kernels", "compile_mode", "activation_checkpointing", "deterministic")
 RECORDS = (*("limit_val_batches", "keep", "log_interval", "log", "sample_interval", "sample_prompt", "sample_tokens"),)
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "common": COMMON,

@@ -63,9 +63,10 @@ def test_all(device):
     ws=[torch.randn(n,device=device) for n in (5000,7,4096)]; ms=[(torch.randn_like(w)*.1,torch.rand_like(w)) for w in ws]
     cs=[w.bfloat16() for w in ws[:2]]+[None]; gs=[torch.randn_like(w) for w in ws]
     refs=[(w.clone(),(m[0].clone(),m[1].clone())) for w,m in zip(ws,ms)]
-    tb=adamw.Tables(ws,ms,cs,[.1,0.,.1]); tb.set_gradients(gs)
-    adamw.adamw(tb,torch.full((3,),4.,device=device),lr=1e-2,betas=(.9,.95),eps=1e-8,clip=one(.5),skip=one(0.))
-    for w,m,c,g,(rw,rm),wd in zip(ws,ms,cs,gs,refs,(.1,0.,.1)):
+    from gristmill.lm.kernels.tables import TensorTable
+    tb=TensorTable([ws,gs,[m[0] for m in ms],[m[1] for m in ms],cs])
+    adamw.adamw(tb,torch.full((3,),4.,device=device),lr=1e-2,betas=(.9,.95),eps=1e-8,weight_decay=.1,clip=one(.5),skip=one(0.))
+    for w,m,c,g,(rw,rm),wd in zip(ws,ms,cs,gs,refs,(.1,.1,.1)):
         adamw.plain_adamw(rw,g,rm,step=4,lr=1e-2,betas=(.9,.95),eps=1e-8,weight_decay=wd,clip=.5)
         torch.testing.assert_close(w,rw); torch.testing.assert_close(m,rm)
         if c is not None: torch.testing.assert_close(c,rw.bfloat16())

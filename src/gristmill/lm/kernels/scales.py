@@ -20,6 +20,7 @@ from gristmill.lm.kernels.float8 import E4M3, LARGEST, Site
 
 __all__ = ["Scales"]
 
+CALIBRATION_PASSES = 2  # that find the first real scales
 STRIDE = 4  # numbers per tensor, so that each has its own 16 bytes: some products require the alignment
 
 # Name of a kind of tensor: format, share of its range to use, first scale.
@@ -49,8 +50,12 @@ class Scales:
             name: Site(KINDS[kind][0], self._scales[i, :1], self._inverses[i, :1], self._largest[i, :1])
             for i, (name, kind) in enumerate(kinds.items())
         }
-        self.is_calibrated = False
-        """Whether the scales come from real tensors."""
+        self._num_updates = 0
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the scales come from real tensors. The first pass has guesses, so that of some tensors is crude."""
+        return self._num_updates >= CALIBRATION_PASSES
 
     def __getitem__(self, name: str) -> Site:
         return self._sites[name]
@@ -66,6 +71,7 @@ class Scales:
         self._scales.copy_(torch.where(is_usable, found.clamp(max=torch.finfo(torch.float32).max), self._scales))
         self._inverses.copy_(1 / self._scales)
         self._largest.zero_()
+        self._num_updates += 1
 
     def largest(self) -> Tensor:
         """The largest numbers so far, one row per tensor. To reduce over processes in place."""
@@ -82,7 +88,7 @@ class Scales:
         self._scales.copy_(scales[:, None].expand_as(self._scales))
         self._inverses.copy_(1 / self._scales)
         self._largest.zero_()
-        self.is_calibrated = True
+        self._num_updates = CALIBRATION_PASSES
 
     @staticmethod
     def check(state: Mapping[str, Any], names: Iterable[str]) -> None:

@@ -25,6 +25,7 @@ class WeightCopies:
     def __init__(self, weights: Iterable[Tensor], *, dtype: torch.dtype = torch.bfloat16) -> None:
         """Nothing is allocated before the first use, because the weights may still be moved to a device."""
         self._weights = list(weights)
+        self._keys = {id(weight) for weight in self._weights}
         self._dtype = dtype
         self._copies: dict[int, Tensor] = {}
         self._versions: dict[int, int] = {}  # of the weights that have a valid copy
@@ -37,7 +38,7 @@ class WeightCopies:
 
     def has(self, weight: Tensor) -> bool:
         """Return whether there is a copy of this weight."""
-        return any(weight is each for each in self._weights)
+        return id(weight) in self._keys
 
     def float8(self, weight: Tensor, site: Site) -> tuple[Tensor, Tensor]:
         """Return a weight and its transpose in 8-bit floats."""

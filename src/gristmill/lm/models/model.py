@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gristmill.lm.models.foreign import ForeignModel
     from gristmill.lm.models.requests import TextRequest
 
-__all__ = ["Model", "Watch"]
+__all__ = ["Kernels", "Model", "Watch"]
 
 
 class Watch(Protocol):
@@ -52,6 +52,29 @@ class Watch(Protocol):
 
     def close(self) -> None:
         """Stop threads and close files."""
+
+
+class Kernels(Protocol):
+    """The kernels of a model in a run: what the trainer has to do for them between steps."""
+
+    copies: Any
+    """Copies of the weights (`WeightCopies`), which an optimizer may write."""
+
+    @property
+    def needs_calibration(self) -> bool:
+        """Whether a forward and backward pass without an update must come first, to find scales."""
+
+    def largest(self) -> Tensor | None:
+        """Return numbers of which all processes need the maximum before `after_update`, to change in place."""
+
+    def after_update(self) -> None:
+        """Prepare the next step, after the weights were updated."""
+
+    def state(self) -> dict[str, Any]:
+        """Return the state for a checkpoint, as values for JSON."""
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Restore the result of `state`."""
 
 
 class Model(nn.Module):
@@ -154,6 +177,30 @@ class Model(nn.Module):
                 f"{type(self).__name__}.forward returned {shape}. Return logits of shape {needed}: sequences x tokens "
                 f"x vocab_size."
             )
+
+    # Kernels
+
+    def why_no_kernels(self) -> str | None:
+        """Return why the training step of this model cannot use Triton kernels; None if it can."""
+        return f"model={self.config.name!r} has no kernels"
+
+    def use_kernels(self, *, float8: str = "off", is_deterministic: bool = False) -> Kernels:
+        """Compute `loss` with Triton kernels from now on, and return their state.
+
+        Args:
+            float8: Products in 8-bit floats: "off", "head", "blocks" or "all".
+            is_deterministic: Add all gradients in a fixed order.
+
+        Raises:
+            OptionError: The model has no kernels, or its sizes do not allow 8-bit floats.
+
+        Examples:
+            ```python
+            kernels = model.cuda().use_kernels()
+            loss, _ = model.loss(batch, {})
+            ```
+        """
+        raise OptionError(f"{self.why_no_kernels()}. Leave out float8, or pass another model.")
 
     # Sizes and statistics
 

@@ -43,9 +43,10 @@ from gristmill.small_files import parse_json, read_small_file
 if TYPE_CHECKING:
     from gristmill.lm.data.training_data import TrainingData
 
-__all__ = ["DeviceName", "PrecisionName", "TrainConfig", "differences", "options_of_model", "read_config", "resolved"]
+__all__ = ["DeviceName", "Float8", "PrecisionName", "TrainConfig", "differences", "options_of_model", "read_config", "resolved"]
 
 PLUGIN_ADVICE = "Import the file that registers it first: plugin='my_model.py'."
+Float8: TypeAlias = Literal["off", "head", "blocks", "all"]
 DeviceName: TypeAlias = Literal["auto", "cpu", "cuda", "mps"]
 PrecisionName: TypeAlias = Literal["auto", "bf16-mixed", "16-mixed", "32"]
 
@@ -63,6 +64,7 @@ ROUNDING = frozenset(
     {
         *("batch_size", "gradient_accumulation_steps", "precision", "compile_model", "compile_mode"),
         *("activation_checkpointing", "device", "devices", "num_nodes", "strategy", "deterministic"),
+        *("kernels", "float8"),
     }
 )
 # The options in ROUNDING that decide how a step is divided into micro-batches and devices.
@@ -134,8 +136,14 @@ class TrainConfig:
     """Maximum gradient norm; larger gradients are scaled down. 0: no clipping."""
     precision: PrecisionName = "auto"
     """Floating-point precision. auto: bf16-mixed where the device supports it, otherwise 32."""
+    kernels: Literal["auto", "plain"] = "auto"
+    """auto: compute the step with Triton kernels where the model and the device support them. plain: with torch."""
+    float8: Float8 = "off"
+    """Matrix products in 8-bit floats, on GPUs from compute capability 8.9 on: those of the head, also those of the
+    blocks, or also their weight gradients (all). Faster; the loss may differ slightly."""
     compile_model: bool = False
-    """Compile the model with torch.compile. Takes about a minute at the start; each step is faster."""
+    """Compile the model with torch.compile. Takes about a minute at the start; each step is faster. Models that use
+    Triton kernels need no compilation and ignore it."""
     compile_mode: Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] = "default"
     """Mode of torch.compile."""
     activation_checkpointing: bool = False

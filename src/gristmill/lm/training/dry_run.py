@@ -29,6 +29,7 @@ from gristmill.lm.data.training_data import Dataset, TrainingData
 from gristmill.lm.training.checkpoint import list_checkpoints, read_state
 from gristmill.lm.training.config import TrainConfig, requested_global_batch, resolved
 from gristmill.lm.training.devices import check_devices, launched
+from gristmill.lm.training.kernels import use_kernels
 from gristmill.lm.training.losses import LossModule, mean_loss
 from gristmill.lm.training.meters import device_name, free_bytes, synchronize
 from gristmill.lm.training.options import TrainOptions, train_defaults
@@ -274,8 +275,9 @@ class _Trial:
         self.fabric, self.config, self.model, self._dataset = fabric, config, model, dataset
         if fabric.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(fabric.device)
-        self.module = new_module(fabric, config, model)
-        self.optimizers = new_optimizers(config, model)
+        self._kernels = use_kernels(config, model, fabric.device)
+        self.module = new_module(fabric, config, model, self._kernels)
+        self.optimizers = new_optimizers(config, model, self._kernels)
         self._updates = WeightUpdates(fabric, self.optimizers, model, clip_norm=config.clip_norm)
         self.activation_bytes: int | None = None
         self.first_seconds = 0.0  # time of the first step, which compiles and fills caches
@@ -311,6 +313,8 @@ class _Trial:
             loss, _ = self.module(dict(vars(self._batch(step, micro_step))), schedule)
             self.fabric.backward(loss / num_micro_steps)
         self._updates.update()
+        if self._kernels is not None:
+            self._kernels.after_update()
         synchronize(self.fabric.device)
         return time.perf_counter() - begin
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,10 @@ from gristmill.errors import CheckpointError, OptionError, TrainingError
 from gristmill.lm.registry import accepted_options
 from gristmill.lm.training.muon import Muon
 from gristmill.lm.training.registries import OPTIMIZERS, register_optimizer
+from gristmill.lm.training.triton_adamw import TritonAdamW
+
+if TYPE_CHECKING:
+    from gristmill.lm.kernels.weight_copies import WeightCopies
 
 __all__ = ["OPTIMIZERS", "Optimizers", "build_optimizer", "register_optimizer"]
 
@@ -23,6 +27,7 @@ _HEADS = ("head", "lm_head")
 # is not checked.
 _KEYS: Mapping[type[torch.optim.Optimizer], tuple[str, ...]] = {
     torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"),
+    TritonAdamW: ("step", "exp_avg", "exp_avg_sq"),
     Muon: ("momentum",),
 }
 _NOT_SAVED = ("params", "lr", "base_lr")  # keys of a group: weights have their own file, and the schedule sets lr
@@ -43,6 +48,7 @@ def build_optimizer(
     fused: Fused = "auto",
     muon_lr: float = 0.02,
     muon_momentum: float = 0.95,
+    copies: WeightCopies | None = None,
 ) -> Optimizers:
     """Return the optimizers of all parameters of `model`, which must be on its device and not wrapped.
 
@@ -55,12 +61,14 @@ def build_optimizer(
     `stacked_weights()`, a mapping such as {"blocks.0.attention.qkv.weight": 3}, Muon treats each of these weights as
     that many stacked matrices. A tuple such as (64, 16, 16) gives the rows of each. Other names are those passed to
     `register_optimizer`.
+
+    copies: copies of the weights for kernels. AdamW is then a kernel too, and writes them.
     """
     _check(fused, {"lr": lr, "eps": eps, "muon_lr": muon_lr}, weight_decay, (*betas, muon_momentum))
     OPTIMIZERS.check(name, "name")
     build = OPTIMIZERS[name]
     options = {"lr": lr, "weight_decay": weight_decay, "betas": betas, "eps": eps}
-    options |= {"fused": fused, "muon_lr": muon_lr, "muon_momentum": muon_momentum}
+    options |= {"fused": fused, "muon_lr": muon_lr, "muon_momentum": muon_momentum, "copies": copies}
     built = build(model, **accepted_options(build, options))
     if isinstance(built, Optimizers):
         return built
@@ -75,11 +83,18 @@ def build_optimizer(
 
 
 def build_adamw(
-    model: nn.Module, *, lr: float, weight_decay: float, betas: tuple[float, float], eps: float, fused: Fused
+    model: nn.Module,
+    *,
+    lr: float,
+    weight_decay: float,
+    betas: tuple[float, float],
+    eps: float,
+    fused: Fused,
+    copies: WeightCopies | None,
 ) -> Optimizers:
     """Return AdamW for all parameters."""
     kinds = _parameters_by_kind(model)
-    adamw, held = _adamw(kinds, lr=lr, weight_decay=weight_decay, betas=betas, eps=eps, fused=fused)
+    adamw, held = _adamw(kinds, lr=lr, weight_decay=weight_decay, betas=betas, eps=eps, fused=fused, copies=copies)
     return Optimizers("adamw", adamw, held)
 
 
@@ -93,17 +108,23 @@ def build_muon(
     fused: Fused,
     muon_lr: float,
     muon_momentum: float,
+    copies: WeightCopies | None,
 ) -> Optimizers:
     """Return Muon for the matrices inside the model and AdamW for the rest."""
     kinds = _parameters_by_kind(model)
     hidden = kinds.pop("hidden")
-    adamw, held = _adamw(kinds, lr=lr, weight_decay=weight_decay, betas=betas, eps=eps, fused=fused)
+    adamw, held = _adamw(kinds, lr=lr, weight_decay=weight_decay, betas=betas, eps=eps, fused=fused, copies=copies)
     muon = Muon(_muon_groups(model, hidden), lr=muon_lr, momentum=muon_momentum, weight_decay=weight_decay)
     return Optimizers("muon", [*adamw, muon], {**held, **hidden})
 
 
 def _adamw(
-    kinds: dict[str, dict[str, Tensor]], *, weight_decay: float, fused: Fused, **options: Any
+    kinds: dict[str, dict[str, Tensor]],
+    *,
+    weight_decay: float,
+    fused: Fused,
+    copies: WeightCopies | None,
+    **options: Any,
 ) -> tuple[list[torch.optim.Optimizer], dict[str, Tensor]]:
     """Return ([AdamW], or [] without parameters for it; its parameters by name)."""
     plain = {**kinds.pop("embedding"), **kinds.pop("vector")}
@@ -112,6 +133,8 @@ def _adamw(
     if not held:
         return [], {}
     groups = [_group(decayed.values(), weight_decay=weight_decay), _group(plain.values(), weight_decay=0.0)]
+    if copies is not None:
+        return [TritonAdamW(groups, copies=copies, **options)], held
     is_fused = _can_be_fused(list(held.values())) if fused == "auto" else fused
     return [torch.optim.AdamW(groups, fused=is_fused or None, **options)], held
 

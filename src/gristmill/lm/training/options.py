@@ -12,7 +12,7 @@ from gristmill.lm.models.config import ModelConfig
 from gristmill.lm.models.gpt.options import GPTConfig
 from gristmill.lm.models.registry import BUILT_IN, MODELS
 from gristmill.lm.option_types import option_fields, option_meanings
-from gristmill.lm.training.config import DeviceName, PrecisionName, TrainConfig
+from gristmill.lm.training.config import DeviceName, Float8, PrecisionName, TrainConfig
 
 __all__ = ["TrainOptions", "options_help", "train_defaults"]
 
@@ -93,6 +93,8 @@ class TrainOptions(TypedDict, total=False):
     muon_momentum: float
     clip_norm: float
     precision: PrecisionName
+    kernels: Literal["auto", "plain"]
+    float8: Float8
     compile_model: bool
     compile_mode: Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
     activation_checkpointing: bool

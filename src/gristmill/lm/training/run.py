@@ -23,6 +23,7 @@ from gristmill.lm.models.requests import TextRequest
 from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training.advice import NOT_FINITE, Situation, advice
 from gristmill.lm.training.config import TrainConfig
+from gristmill.lm.training.kernels import describe_kernels, use_kernels
 from gristmill.lm.training.launchers import find_world
 from gristmill.lm.training.meters import Reading, first_bad_step, measured_matmul_flops, memory_bytes
 from gristmill.lm.training.processes import same_outcome
@@ -91,11 +92,14 @@ class Run:
         # absurdly long context would fill the memory first.
         self.dataset, val_dataset = open_datasets(fabric, config, data, notify)
         self.model = new_model(config)
-        self.module = new_module(fabric, config, self.model)
+        self.kernels = use_kernels(config, self.model, fabric.device)
+        for message in describe_kernels(config, self.kernels):
+            notify(message)
+        self.module = new_module(fabric, config, self.model, self.kernels)
         self.validation = Validation(
             fabric, config, data, val_dataset, validation_module(config, self.model, self.module)
         )
-        self.optimizers = new_optimizers(config, self.model)
+        self.optimizers = new_optimizers(config, self.model, self.kernels)
         self.updates = WeightUpdates(fabric, self.optimizers, self.model, clip_norm=config.clip_norm)
         self.watch = None
         if fabric.is_global_zero:
@@ -194,7 +198,18 @@ class Run:
     @spanned("update weights")
     def update_weights(self) -> Tensor:
         """Apply the clipped gradients to the weights, and return the gradient norm."""
-        return self.updates.update()
+        norm = self.updates.update()
+        self.prepare_kernels()
+        return norm
+
+    def prepare_kernels(self) -> None:
+        """Prepare the kernels for the next step. All processes use the same scales."""
+        if self.kernels is None:
+            return
+        largest = self.kernels.largest()
+        if largest is not None and self.fabric.world_size > 1:
+            torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX)
+        self.kernels.after_update()
 
     def end_step(self, losses: Tensor, grad_norm: Tensor, batch: Batch, stats: dict[str, Tensor]) -> None:
         """Count the step, and pass its losses to the meter and the stats of its last micro-batch to the watch."""

@@ -47,6 +47,8 @@ class Saver:
             if run.fabric.is_global_zero:
                 run.recorder.flush()
                 state = {**_state(run, pending), "optimizer": numbers}
+                if run.kernels is not None and (scales := run.kernels.state()):
+                    state["float8"] = scales
                 if run.watch is not None:
                     watched, state["monitor"] = run.watch.state_tensors()
                     files[checkpoints.MONITOR_FILE] = _copies(watched)

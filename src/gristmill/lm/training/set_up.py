@@ -14,10 +14,11 @@ from gristmill.errors import OptionError, TrainingError
 from gristmill.lm.data.batch import Batch
 from gristmill.lm.data.mixed_data import MixedData
 from gristmill.lm.data.training_data import Dataset, TrainingData
-from gristmill.lm.models.model import Model
+from gristmill.lm.models.model import Kernels, Model
 from gristmill.lm.models.registry import build_model
 from gristmill.lm.training.auto_batch import find_batch_size
 from gristmill.lm.training.config import TrainConfig, requested_global_batch, resolved
+from gristmill.lm.training.kernels import use_kernels
 from gristmill.lm.training.losses import LossModule
 from gristmill.lm.training.meters import Meter, device_name, device_peak, free_bytes
 from gristmill.lm.training.optimizers import Optimizers, build_optimizer
@@ -69,6 +70,7 @@ def _find_batch_size(fabric: Fabric, config: TrainConfig, data: TrainingData) ->
         world_size=fabric.world_size,
     )
     model = build_model(small.model, seed=config.seed).to(fabric.device)
+    use_kernels(config, model, fabric.device)
     if config.activation_checkpointing:
         recompute_blocks(model)
     size = find_batch_size(
@@ -119,12 +121,15 @@ def new_model(config: TrainConfig) -> Model:
     return model
 
 
-def new_module(fabric: Fabric, config: TrainConfig, model: Model) -> nn.Module:
-    """Return the loss module of the model, compiled if requested, and set up on the devices."""
+def new_module(fabric: Fabric, config: TrainConfig, model: Model, kernels: Kernels | None) -> nn.Module:
+    """Return the loss module of the model, compiled if requested, and set up on the devices.
+
+    Kernels already do what a compiler would do, so a model that uses them is not compiled.
+    """
     if config.activation_checkpointing:
         recompute_blocks(model)
     module: nn.Module = LossModule(model)
-    if config.compile_model:
+    if config.compile_model and kernels is None:
         module = _compiled(module, config)
     wrapped: nn.Module = fabric.setup_module(module)
     return wrapped.train()
@@ -189,7 +194,7 @@ def mark_length(batch: Batch) -> Batch:
     return batch
 
 
-def new_optimizers(config: TrainConfig, model: nn.Module) -> Optimizers:
+def new_optimizers(config: TrainConfig, model: nn.Module, kernels: Kernels | None) -> Optimizers:
     """Return the optimizers of the model. Call this after the weights are on their devices."""
     return build_optimizer(
         model,
@@ -200,6 +205,7 @@ def new_optimizers(config: TrainConfig, model: nn.Module) -> Optimizers:
         eps=config.eps,
         muon_lr=config.muon_learning_rate,
         muon_momentum=config.muon_momentum,
+        copies=None if kernels is None else kernels.copies,
     )
 
 

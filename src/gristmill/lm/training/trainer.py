@@ -259,6 +259,7 @@ def train_steps(run: Run) -> None:
     config, fabric, num_micro_steps = run.config, run.fabric, run.config.gradient_accumulation_steps
     averaging = {"loss": "token", **config.model.STATISTICS}
     _fix_order_of_sums(run)
+    _calibrate(run)
     run.meter.restart()
     if run.validation.is_missing(run.step):  # a signal interrupted the validation of this step
         run.validate()
@@ -306,6 +307,16 @@ def _fix_order_of_sums(run: Run) -> None:
     run.module.zero_grad(set_to_none=True)
     for name, buffer in run.model.named_buffers():
         buffer.copy_(buffers[name])
+
+
+def _calibrate(run: Run) -> None:
+    """Find the scales of 8-bit floats by passes over the first batch that change nothing else."""
+    while run.kernels is not None and run.kernels.needs_calibration and run.step < run.max_steps:
+        schedule, batch = run.begin_step(), run.next_batch(0)
+        loss, _ = run.module(dict(vars(batch)), schedule)
+        run.fabric.backward(loss * run.share_of_step(batch))
+        run.module.zero_grad(set_to_none=True)
+        run.prepare_kernels()
 
 
 @contextlib.contextmanager

@@ -33,6 +33,7 @@ __all__ = ["WeightUpdates", "are_finite"]
 # With a loss scale below 1, float16 gradients are scaled down. If they still overflow, the step is hopeless.
 MIN_SCALE = 1.0
 MAX_SKIPPED_STEPS = 100
+CLIP_EPS = 1e-6  # as in torch's clip_grads_with_norm_
 
 
 class WeightUpdates:
@@ -66,7 +67,7 @@ class WeightUpdates:
         if self._scaler is not None:
             for optimizer in self._optimizers.torch_optimizers:
                 self._scaler.unscale_(optimizer)
-        norm = _whole(nn.utils.clip_grad_norm_(self._parameters, self._clip_norm))
+        norm = self._clip()
         is_bad = (~torch.isfinite(norm)).float()
         self._step(skip=torch.maximum(self._failed, is_bad))
         self._optimizers.zero_grad()
@@ -74,6 +75,19 @@ class WeightUpdates:
         if self._waits:
             self.has_failed = bool(self._failed)
         return torch.where(self._failed > 0, math.nan, torch.where(is_bad > 0, math.inf, norm))
+
+    def _clip(self) -> Tensor:
+        """Clip the gradients, or let the optimizers do that while they read them, and return their norm."""
+        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        norm = nn.utils.get_total_norm(gradients)
+        optimizers = self._optimizers.torch_optimizers
+        if all(getattr(optimizer, "folds_clipping", False) for optimizer in optimizers):
+            factor = (self._clip_norm / (norm + CLIP_EPS)).clamp(max=1.0)
+            for optimizer in optimizers:
+                optimizer.clip = factor  # type: ignore[attr-defined]
+        else:
+            nn.utils.clip_grads_with_norm_(self._parameters, self._clip_norm, norm)
+        return _whole(norm)
 
     def _step(self, skip: Tensor) -> None:
         """Run the optimizers, unless `skip`, a 0 or 1 on the device, is 1."""

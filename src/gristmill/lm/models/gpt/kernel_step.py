@@ -15,7 +15,7 @@ The product after attention stays in bfloat16: it is too small to gain more than
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -38,9 +38,7 @@ from gristmill.lm.models.gpt.kernel_linear import Float8Sites, KernelLinear
 if TYPE_CHECKING:
     from gristmill.lm.models.gpt.network import GPT, Block
 
-__all__ = ["Float8", "KernelStep"]
-
-Float8: TypeAlias = Literal["off", "head", "blocks", "all"]
+__all__ = ["KernelStep"]
 
 # Products of a block in 8-bit floats, and the kind of their input (see scales.py).
 INPUTS = {"qkv": "activation", "gate_up": "activation", "down": "product"}
@@ -53,7 +51,7 @@ class KernelStep:
         self,
         model: GPT,
         *,
-        float8: Float8 = "off",
+        float8: str = "off",
         is_deterministic: bool = False,
         keeps_products: bool = True,
         dtype: torch.dtype = torch.bfloat16,
@@ -106,6 +104,10 @@ class KernelStep:
     def needs_calibration(self) -> bool:
         """Whether 8-bit floats still have their first scales, which are guesses."""
         return self.float8 != "off" and self._saved_scales is None and not (self.scales and self.scales.is_calibrated)
+
+    def largest(self) -> Tensor | None:
+        """Return the largest numbers of this step, of which all processes need the maximum."""
+        return None if self.scales is None else self.scales.largest()
 
     def state(self) -> dict[str, Any]:
         """Return the scales, for a checkpoint; empty without 8-bit floats."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -33,12 +33,17 @@ from gristmill.lm.models.gpt.block_mask import can_use_blocks
 from gristmill.lm.models.gpt.cache import Cache, LayerCache, LayerRowCache
 from gristmill.lm.models.gpt.options import GPTConfig
 from gristmill.lm.models.linear_cross_entropy import linear_cross_entropy
-from gristmill.lm.models.model import Model
+from gristmill.lm.models.model import Kernels, Model
 from gristmill.lm.models.rows import OneByOne, RowReader
+
+if TYPE_CHECKING:
+    from gristmill.lm.models.gpt.kernel_step import KernelStep
 
 __all__ = ["GPT", "GPTConfig"]
 
 INIT_STD = 0.02
+KERNEL_HEAD_SIZES = (16, 32, 64, 128, 256)
+FLOAT8_MULTIPLE = 16
 STREAM_WEIGHTS = ("attention.output.weight", "feed_forward.down.weight")  # they write into the residual stream
 
 
@@ -171,6 +176,7 @@ class GPT(Model):
         cos_TK, sin_TK = rope_tables(config)
         self.register_buffer("cos_TK", cos_TK, persistent=False)
         self.register_buffer("sin_TK", sin_TK, persistent=False)
+        self._kernels: KernelStep | None = None
         self.initialise()
 
     @torch.no_grad()
@@ -240,10 +246,66 @@ class GPT(Model):
         Raises:
             OptionError: The sequences are longer than `context_length`.
         """
-        x_ND = self.stream(batch.inputs_BT, document_ids_BT=batch.document_ids_BT).flatten(0, 1)
-        targets_N = batch.targets_BT.flatten()
-        loss = head_loss(x_ND, self.head_weight, targets_N, self.config)
+        if self._kernels is not None and batch.document_ids_BT is None:
+            self._check_length(0, batch.inputs_BT.shape[1])
+            loss = self._kernels.loss(batch)
+        else:
+            x_ND = self.stream(batch.inputs_BT, document_ids_BT=batch.document_ids_BT).flatten(0, 1)
+            loss = head_loss(x_ND, self.head_weight, batch.targets_BT.flatten(), self.config)
         return loss, {"loss": loss.detach()}
+
+    def why_no_kernels(self) -> str | None:
+        """Return why the training step of this model cannot use Triton kernels; None if it can."""
+        c, own = self.config, type(self)
+        window = c.sliding_window is not None and c.sliding_window < c.context_length
+        reasons = {
+            f"{own.__name__} overrides a method of GPT": any(
+                getattr(own, name) is not getattr(GPT, name) for name in ("forward", "stream", "loss")
+            ),
+            f"dropout={c.dropout}": c.dropout > 0,
+            "float32_residual=True": c.float32_residual,
+            "document_mask=True": c.document_mask,
+            "conversations=True": c.conversations,
+            f"sliding_window={c.sliding_window}": window,
+            f"heads have a size of {c.head_dim}, and kernels need a power of 2 from 16 to 256": (
+                c.head_dim not in KERNEL_HEAD_SIZES
+            ),
+        }
+        return next((reason for reason, applies in reasons.items() if applies), None)
+
+    def use_kernels(self, *, float8: str = "off", is_deterministic: bool = False) -> Kernels:
+        """Compute `loss` with Triton kernels from now on, and return their state.
+
+        Args:
+            float8: Products in 8-bit floats: "off", "head", "blocks" or "all".
+            is_deterministic: Add all gradients in a fixed order.
+
+        Raises:
+            OptionError: An option of the model rules out kernels, or its sizes rule out 8-bit floats.
+
+        Examples:
+            ```python
+            model = gm.lm.GPT(config).cuda()
+            kernels = model.use_kernels(float8="all")
+            loss, _ = model.loss(batch, {})
+            loss.backward()
+            optimizer.step()
+            kernels.after_update()
+            ```
+        """
+        if (reason := self.why_no_kernels()) is not None:
+            raise OptionError(f"the kernels of a GPT cannot be used: {reason}.")
+        sizes = {"d_model": self.config.d_model, "d_ff": self.config.feed_forward_width}
+        for name, size in sizes.items():
+            if float8 != "off" and size % FLOAT8_MULTIPLE:
+                raise OptionError(
+                    f"float8={float8!r} needs a {name} that is a multiple of {FLOAT8_MULTIPLE}, but it is {size}. "
+                    f"Change {name}, or pass float8='off'."
+                )
+        from gristmill.lm.models.gpt.kernel_step import KernelStep  # needs Triton
+
+        self._kernels = KernelStep(self, float8=float8, is_deterministic=is_deterministic)  # type: ignore[arg-type]
+        return self._kernels
 
     def stacked_weights(self) -> dict[str, int | tuple[int, ...]]:
         """Return the weights that consist of several stacked matrices, which Muon handles separately."""

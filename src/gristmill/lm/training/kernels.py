@@ -1,0 +1,75 @@
+"""Decides whether a run computes its step with Triton kernels, and says why not."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+import torch
+
+from gristmill.errors import OptionError
+
+if TYPE_CHECKING:
+    from gristmill.lm.models.model import Kernels, Model
+    from gristmill.lm.training.config import TrainConfig
+
+__all__ = ["describe_kernels", "use_kernels"]
+
+FLOAT8_CAPABILITY = (8, 9)
+FLOAT8_MULTIPLE = 16  # of every dimension of a product
+
+
+def use_kernels(config: TrainConfig, model: Model, device: torch.device) -> Kernels | None:
+    """Let the model use kernels, if model, options and device allow it; return None if not.
+
+    `float8` needs kernels, so it raises `OptionError` with the reason.
+    """
+    reason = _why_not(config, model, device)
+    if reason is None:
+        if config.float8 != "off":
+            _check_float8(config, device)
+        return model.use_kernels(float8=config.float8, is_deterministic=config.deterministic)
+    if config.float8 != "off":
+        raise OptionError(
+            f"float8={config.float8!r} needs the Triton kernels of a model, which this run cannot use: {reason}. "
+            f"Pass float8='off', or change that."
+        )
+    return None
+
+
+def describe_kernels(config: TrainConfig, kernels: Kernels | None) -> list[str]:
+    """Return a message for the start of a run that uses kernels."""
+    if kernels is None:
+        return []
+    small = "" if config.float8 == "off" else f", with products in 8-bit floats (float8={config.float8!r})"
+    ignored = ", so compile_model has no effect" if config.compile_model else ""
+    return [f"Triton kernels compute the training step{small}{ignored}. kernels='plain' turns them off."]
+
+
+def _why_not(config: TrainConfig, model: Model, device: torch.device) -> str | None:
+    """Return the first reason against kernels, or None."""
+    reasons = {
+        "kernels='plain'": config.kernels == "plain",
+        f"it runs on device {device.type!r}, and kernels need an NVIDIA GPU": device.type != "cuda",
+        "Triton is not installed": importlib.util.find_spec("triton") is None,
+        f"precision={config.precision!r}, and kernels need 'bf16-mixed'": config.precision != "bf16-mixed",
+        "strategy='fsdp'": config.strategy == "fsdp",
+        "activation_checkpointing=True": config.activation_checkpointing,
+    }
+    found = next((reason for reason, applies in reasons.items() if applies), None)
+    return found or model.why_no_kernels()
+
+
+def _check_float8(config: TrainConfig, device: torch.device) -> None:
+    capability = torch.cuda.get_device_capability(device)
+    if capability < FLOAT8_CAPABILITY:
+        raise OptionError(
+            f"float8={config.float8!r} needs a GPU of compute capability 8.9 or newer, such as L4, RTX 4090 or H100, but "
+            f"{torch.cuda.get_device_name(device)} has {capability[0]}.{capability[1]}. Pass float8='off'."
+        )
+    if isinstance(config.batch_size, int) and config.batch_size * config.model.sequence_length % FLOAT8_MULTIPLE:
+        raise OptionError(
+            f"float8={config.float8!r} needs a multiple of {FLOAT8_MULTIPLE} tokens per micro-batch, but "
+            f"batch_size={config.batch_size} x context_length={config.model.sequence_length} is not one. Pass a "
+            f"context_length that is a multiple of {FLOAT8_MULTIPLE}, or float8='off'."
+        )

@@ -1,0 +1,131 @@
+"""TritonAdamW: torch's AdamW, with one kernel that clips gradients, updates weights and writes their copies.
+
+Its state has the names and shapes of torch's AdamW, so a run may resume with either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from gristmill.lm.kernels.tables import TensorTable
+    from gristmill.lm.kernels.weight_copies import WeightCopies
+
+__all__ = ["TritonAdamW"]
+
+
+@dataclass
+class _Prepared:
+    """The weights of a group that have a gradient, with their state, as the kernel takes them."""
+
+    weights: list[Tensor]
+    table: TensorTable
+    steps: Tensor  # one per weight; the "step" of each state is an element of it
+    views: list[Tensor]
+
+
+class TritonAdamW(torch.optim.AdamW):
+    """AdamW for weights on a GPU.
+
+    Like torch's fused AdamW, a step uses the attribute `found_inf`, a tensor of 0 or 1: if it is 1, nothing changes.
+    The attribute `clip`, a tensor on the device, is a factor of all gradients. The host does not wait for the device.
+    """
+
+    folds_clipping = True
+
+    def __init__(
+        self,
+        params: Iterable[Tensor] | Iterable[dict[str, Any]],
+        *,
+        copies: WeightCopies | None = None,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.95),
+        eps: float = 1e-8,
+        weight_decay: float = 0.1,
+    ) -> None:
+        """`copies`: copies of weights, which a step writes too."""
+        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
+        self._copies = copies
+        self._prepared: dict[int, _Prepared] = {}
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Update the weights that have a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for number, group in enumerate(self.param_groups):
+            self._step(number, group)
+        return loss
+
+    def _step(self, number: int, group: dict[str, Any]) -> None:
+        from gristmill.lm.kernels.adamw import GRADIENT, adamw  # needs Triton
+        from gristmill.lm.kernels.tables import are_aligned
+
+        weights = [weight for weight in group["params"] if weight.grad is not None]
+        if not weights:
+            return
+        grads = [weight.grad if are_aligned([weight.grad]) else weight.grad.contiguous().clone() for weight in weights]
+        prepared = self._prepare(number, weights, grads)
+        zero = prepared.steps.new_zeros(())
+        skip, clip = getattr(self, "found_inf", zero), getattr(self, "clip", zero + 1)
+        prepared.steps.add_(1 - skip)
+        prepared.table.set_column(GRADIENT, grads)
+        adamw(
+            prepared.table,
+            prepared.steps,
+            lr=group["lr"],
+            betas=group["betas"],
+            eps=group["eps"],
+            weight_decay=group["weight_decay"],
+            clip=clip,
+            skip=skip,
+        )
+        # torch cannot see that a kernel has changed these.
+        torch.autograd.graph.increment_version(weights)
+        if self._copies is not None:
+            self._copies.note_written(weight for weight in weights if self._copies.has(weight))
+
+    def _prepare(self, number: int, weights: list[Tensor], grads: list[Tensor]) -> _Prepared:
+        """Return the tables of these weights, which are made again if weights or state were replaced."""
+        from gristmill.lm.kernels.tables import TensorTable
+
+        there = self._prepared.get(number)
+        if there is not None and _are_same(there.weights, weights) and self._has_steps(there):
+            return there
+        for weight in weights:
+            state = self.state[weight]
+            state.setdefault("step", torch.zeros((), device=weight.device))
+            for moment in ("exp_avg", "exp_avg_sq"):
+                state.setdefault(moment, torch.zeros_like(weight, memory_format=torch.contiguous_format))
+        states = [self.state[weight] for weight in weights]
+        steps = torch.stack([state["step"] for state in states])
+        views = list(steps.unbind())
+        for state, view in zip(states, views, strict=True):
+            state["step"] = view
+        copies = [self._copy(weight) for weight in weights]
+        moments = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
+        prepared = _Prepared(weights, TensorTable([weights, grads, *moments, copies]), steps, views)
+        self._prepared[number] = prepared
+        return prepared
+
+    def _copy(self, weight: Tensor) -> Tensor | None:
+        return self._copies.buffer(weight) if self._copies is not None and self._copies.has(weight) else None
+
+    def _has_steps(self, prepared: _Prepared) -> bool:
+        """Whether the state is still the one that was prepared. Loading a checkpoint replaces it."""
+        return _are_same(prepared.views, [self.state[weight].get("step") for weight in prepared.weights])
+
+
+def _are_same(some: list[Tensor], others: list[Any]) -> bool:
+    return len(some) == len(others) and all(one is other for one, other in zip(some, others, strict=True))
