@@ -2,9 +2,11 @@
 
 Both models have the same number of parameters within 2 %, the same batches, bf16 autocast, torch.compile, SDPA, fused
 AdamW and clipping; they run in alternation. A step is that of the trainer: batch from the dataset, loss, backward,
-clipping, optimizer. Each optimization is also turned off separately. Results are written to results/lm_SHAPE.{md,json}.
+clipping, optimizer. The baseline and the rows without kernels are compiled. The rows with kernels are not: the kernels
+are the step. Results are written to results/lm_SHAPE.{md,json}.
 
     python benchmarks/bench_lm.py                        both shapes
+    python benchmarks/bench_lm.py --only baseline,ours,all
     python benchmarks/bench_lm.py --shapes 124m --rounds 5 --steps 20
     python benchmarks/bench_lm.py --quick                a smoke test on a CPU that writes nothing
 """
@@ -14,8 +16,10 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,8 +30,10 @@ from gristmill.bench.tables import markdown_table, write_result
 from gristmill.lm.data.batch import Batch
 from gristmill.lm.data.token_dataset import TokenDataset
 from gristmill.lm.models.gpt.network import GPT, GPTConfig
+from gristmill.lm.models.model import Kernels
 from gristmill.lm.training.meters import device_peak
 from gristmill.lm.training.optimizers import build_optimizer
+from gristmill.lm.training.weight_updates import WeightUpdates
 from lm_baseline import Baseline
 from results_folder import RESULTS
 
@@ -67,7 +73,7 @@ SHAPES = {
             vocab_size=10_000,
             context_length=256,
             num_layers=4,
-            num_heads=16,
+            num_heads=4,
             d_model=512,
             d_ff=1344,
             tie_embeddings=False,
@@ -88,19 +94,35 @@ QUICK = Shape(
 
 
 class Contestant:
-    """A compiled model with its optimizer and batches."""
+    """A model with its optimizer and batches. `update` takes the place of clipping and the optimizer's step."""
 
-    def __init__(self, name: str, model: nn.Module, loss: Callable[[Batch], Tensor], shape: Shape) -> None:
-        self.name = name
+    def __init__(
+        self,
+        name: str,
+        model: nn.Module,
+        loss: Callable[[Batch], Tensor],
+        shape: Shape,
+        *,
+        is_compiled: bool,
+        kernels: Kernels | None = None,
+        precision: str = "bf16-mixed",
+    ) -> None:
+        self.name, self.precision = name, precision
         self.num_parameters = sum(parameter.numel() for parameter in model.parameters())
-        self._device = shape.device
-        self._model, self._loss = model, torch.compile(loss) if self._device == "cuda" else loss
-        self._optimizer = build_optimizer(model, lr=3e-4)
+        self._device, self._kernels = shape.device, kernels
+        self._model, self._loss = model, torch.compile(loss) if is_compiled and self._device == "cuda" else loss
+        self._optimizer = build_optimizer(model, lr=3e-4, copies=None if kernels is None else kernels.copies)
+        fabric: Any = SimpleNamespace(device=torch.device(self._device), strategy=SimpleNamespace(precision=None))
+        self._updates = WeightUpdates(fabric, self._optimizer, model, clip_norm=1.0) if kernels is not None else None
         tokens = np.random.default_rng(0).integers(0, shape.ours.vocab_size, 20_000_000, dtype=np.uint16)
         self._dataset = TokenDataset(
             tokens, context_length=shape.ours.context_length, batch_size=shape.batch_size, seed=0, device=shape.device
         )
         self.wait_seconds = 0.0
+        while kernels is not None and kernels.needs_calibration:
+            self._loss(self._dataset.batch(0)).backward()  # type: ignore[no-untyped-call]
+            model.zero_grad()
+            kernels.after_update()
 
     def step(self, number: int) -> Tensor:
         """One step of training; the loss stays on the device."""
@@ -110,9 +132,13 @@ class Contestant:
         with torch.autocast(self._device, torch.bfloat16):
             loss = self._loss(batch)
         loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
-        self._optimizer.step()
-        self._optimizer.zero_grad()
+        if self._updates is not None and self._kernels is not None:
+            self._updates.update()
+            self._kernels.after_update()
+        else:
+            nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
+            self._optimizer.step()
+            self._optimizer.zero_grad()
         return loss.detach()
 
     def timed(self, first: int, num_steps: int) -> float:
@@ -145,23 +171,44 @@ def new_baseline(shape: Shape) -> Baseline:
 def baseline(shape: Shape) -> Contestant:
     """The baseline, ready."""
     model = new_baseline(shape).to(shape.device)
-    return Contestant("baseline", model, lambda batch: model(batch.inputs_BT, batch.targets_BT), shape)
+    return Contestant(
+        "baseline", model, lambda batch: model(batch.inputs_BT, batch.targets_BT), shape, is_compiled=True
+    )
 
 
-def ours(name: str, shape: Shape, **changes: object) -> Contestant:
-    """Gristmill's model, with some settings changed."""
+def ours(name: str, shape: Shape, *, float8: str | None = None, **changes: object) -> Contestant:
+    """Gristmill's model with some settings changed: with kernels if `float8` is given, otherwise compiled."""
     model = GPT(replace(shape.ours, **changes)).to(shape.device)  # type: ignore[arg-type]
-    return Contestant(name, model, lambda batch: model.loss(batch, {})[0], shape)
+    has_kernels = float8 is not None and shape.device == "cuda"
+    kernels = model.use_kernels(float8=float8 or "off") if has_kernels else None
+    precision = "bf16-mixed" if float8 in (None, "off") else "float8"
+    return Contestant(
+        name,
+        model,
+        lambda batch: model.loss(batch, {})[0],
+        shape,
+        is_compiled=kernels is None,
+        kernels=kernels,
+        precision=precision,
+    )
 
 
-def contestants(shape: Shape) -> Iterator[Callable[[], Contestant]]:
-    """Yield the baseline, Gristmill's model, and the latter without each optimization."""
-    yield lambda: baseline(shape)
-    yield lambda: ours("ours", shape)
-    yield lambda: ours("  logits whole instead of in parts", shape, loss_parts=0)
-    yield lambda: ours("  residual stream in float32", shape, float32_residual=True)
+def contestants(shape: Shape) -> dict[str, Callable[[], Contestant]]:
+    """Return the baseline, Gristmill's model with kernels, and the latter with other settings, by name."""
+    found: dict[str, Callable[[], Contestant]] = {
+        "baseline": lambda: baseline(shape),
+        "ours": lambda: ours("ours", shape, float8="off"),
+        "head": lambda: ours("  float8 head", shape, float8="head"),
+        "blocks": lambda: ours("  float8 blocks", shape, float8="blocks"),
+        "all": lambda: ours("  float8 all", shape, float8="all"),
+        "plain": lambda: ours("  plain, compiled", shape),
+        "qk-norm": lambda: ours("  with qk_norm", shape, float8="off", qk_norm=True),
+    }
     if shape.ours.num_heads != shape.baseline_heads:
-        yield lambda: ours(f"  {shape.baseline_heads} heads", shape, num_heads=shape.baseline_heads)
+        heads = shape.baseline_heads
+        found["heads"] = lambda: ours(f"  {heads} heads", shape, float8="off", num_heads=heads)
+        found["heads-all"] = lambda: ours(f"  {heads} heads, float8 all", shape, float8="all", num_heads=heads)
+    return found
 
 
 def main() -> None:
@@ -170,23 +217,25 @@ def main() -> None:
     parser.add_argument("--shapes", default="124m,17m")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--only", help="names of rows, separated by commas: baseline, ours, head, blocks, all, …")
     parser.add_argument("--quick", action="store_true", help="a tiny model on a CPU; writes nothing")
     arguments = parser.parse_args()
     if arguments.quick:
-        contest(QUICK, 2, 2)
+        contest(QUICK, 2, 2, None)
         return
     if not torch.cuda.is_available():
         parser.error("no GPU found. This benchmark needs one; --quick runs on a CPU.")
     torch.set_float32_matmul_precision("high")
     for name in arguments.shapes.split(","):
-        contest(SHAPES[name], arguments.rounds, arguments.steps)
+        contest(SHAPES[name], arguments.rounds, arguments.steps, arguments.only)
 
 
-def contest(shape: Shape, num_rounds: int, num_steps: int) -> None:
+def contest(shape: Shape, num_rounds: int, num_steps: int, only: str | None) -> None:
     """Time all contestants in alternation, and write the table."""
     torch.manual_seed(0)
     entries: list[tuple[Contestant, list[float], float]] = []
-    for make in contestants(shape):
+    found = contestants(shape)
+    for make in found.values() if only is None else [found[name] for name in only.split(",")]:
         if shape.device == "cuda":
             torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -205,12 +254,12 @@ def report(shape: Shape, entries: list[tuple[Contestant, list[float], float]], n
     """Print the table and write it to results/."""
     tokens = shape.batch_size * shape.ours.context_length
     gpu = torch.cuda.get_device_name() if shape.device == "cuda" else None
-    peak = device_peak(gpu) if gpu else None
     flops = GPT(shape.ours).flops_per_token()
     first = statistics.median(entries[0][1])
     rows, data = [], {}
     for contestant, seconds, gigabytes in entries:
         middle = statistics.median(seconds)
+        peak = device_peak(gpu, contestant.precision) if gpu else None
         mfu = f"{100 * flops * tokens / middle / peak:.1f} %" if peak else ""
         wait = 100 * contestant.wait_seconds / num_steps / seconds[-1]
         rows.append(
@@ -234,7 +283,10 @@ def report(shape: Shape, entries: list[tuple[Contestant, list[float], float]], n
         return
     about = {"GPU": gpu, **describe_run(["torch", "numpy"])}
     title = f"A training step: {shape.name}, {shape.batch_size} x {shape.ours.context_length} tokens, bf16, one GPU"
-    note = "\nbatch: share of a step in which the CPU prepared the batch; the GPU works meanwhile."
+    note = (
+        "\nbatch: share of a step in which the CPU prepared the batch; the GPU works meanwhile. The MFU of rows with "
+        "float8 is relative to the peak of 8-bit products, which is twice that of bfloat16."
+    )
     write_result(f"lm_{shape.name}", title=title, about=about, body=table + "\n" + note, data=data, folder=RESULTS)
 
 

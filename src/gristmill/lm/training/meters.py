@@ -64,6 +64,7 @@ DEVICE_PEAKS = {
     "MI250X": 383e12,
 }
 FP32_SHARE = 0.5  # TF32 runs at half the rate of bf16 on all of these
+FLOAT8_SHARE = 2.0  # 8-bit floats run at twice the rate of bf16 on all of these that have them
 # An MFU above 1 means that the reference peak is wrong, so it is not shown. Slightly more than 1 is measurement noise.
 MAX_SHARE = 1.05
 
@@ -71,13 +72,13 @@ MAX_SHARE = 1.05
 def device_peak(name: str, precision: str = "bf16-mixed") -> float | None:
     """Return the data-sheet peak of a device in FLOP per second; None if it is not in the table, such as a CPU.
 
-    >>> device_peak("NVIDIA H200") / 1e12, device_peak("AMD EPYC")
-    (989.0, None)
+    precision: that of the run, or "float8" for a run with products in 8-bit floats, even if only some of them are.
+
+    >>> device_peak("NVIDIA H200") / 1e12, device_peak("NVIDIA H200", "float8") / 1e12, device_peak("AMD EPYC")
+    (989.0, 1978.0, None)
     """
-    for part, peak in DEVICE_PEAKS.items():
-        if part.lower() in name.lower():
-            return peak * (FP32_SHARE if precision.startswith("32") else 1.0)
-    return None
+    share = {"32": FP32_SHARE, "float8": FLOAT8_SHARE}.get(precision, 1.0)
+    return next((peak * share for part, peak in DEVICE_PEAKS.items() if part.lower() in name.lower()), None)
 
 
 def device_name(device: torch.device) -> str:
@@ -107,13 +108,21 @@ def measured_matmul_flops(device: torch.device, dtype: torch.dtype, *, seconds: 
 
 def _best_matmul_flops(device: torch.device, dtype: torch.dtype, size: int, seconds: float) -> float:
     # Random numbers, as in a model: ones and zeros need less power, so a GPU at its power limit would run faster.
-    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
-    torch.mm(a, b)  # the first product also loads the library
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    one = torch.ones(1, device=device)
+
+    def multiply() -> None:
+        if dtype == torch.float8_e4m3fn:
+            torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.bfloat16)
+        else:
+            torch.mm(a, b)
+
+    multiply()  # the first product also loads the library
     best, end = math.inf, time.perf_counter() + seconds
     while time.perf_counter() < end:
         synchronize(device)
         begin = time.perf_counter()
-        torch.mm(a, b)
+        multiply()
         synchronize(device)
         best = min(best, time.perf_counter() - begin)
     return 2.0 * size**3 / best

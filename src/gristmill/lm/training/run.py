@@ -35,7 +35,7 @@ from gristmill.lm.training.run_folder import describe_machine, write_description
 from gristmill.lm.training.saving import Saver
 from gristmill.lm.training.schedules import learning_rate, step_seed
 from gristmill.lm.training.set_up import (
-    DTYPES,
+    DTYPES_OF_PRODUCTS,
     check_mask,
     mark_length,
     new_meter,
@@ -43,6 +43,7 @@ from gristmill.lm.training.set_up import (
     new_module,
     new_optimizers,
     open_datasets,
+    precision_of_products,
     resolve_config,
     share_buffers,
     validation_module,
@@ -110,7 +111,7 @@ class Run:
                 is_sharded=self.is_sharded,
                 last_step=self.max_steps,
             )
-        matmul_flops = measured_matmul_flops(fabric.device, DTYPES[config.precision])
+        matmul_flops = measured_matmul_flops(fabric.device, DTYPES_OF_PRODUCTS[precision_of_products(config)])
         self.meter = new_meter(
             fabric,
             config,
@@ -134,6 +135,7 @@ class Run:
             self._replacement.set_aside()
             machine = describe_machine(self.fabric.device, world_size=self.fabric.world_size)
             machine |= {"precision": self.config.precision, "matmul_flops": matmul_flops}
+            machine |= {"float8": self.config.float8, "mfu_relative_to": precision_of_products(self.config)}
             machine |= {"num_parameters": self.model.num_parameters, "num_train_tokens": self.data.num_tokens}
             machine |= {"has_perplexity": self.config.model.HAS_PERPLEXITY}
             template = getattr(self.data, "chat_template", None)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DTYPES",
+    "DTYPES_OF_PRODUCTS",
     "check_mask",
     "mark_length",
     "new_meter",
@@ -36,6 +37,7 @@ __all__ = [
     "new_module",
     "new_optimizers",
     "open_datasets",
+    "precision_of_products",
     "recompute_blocks",
     "resolve_config",
     "share_buffers",
@@ -43,6 +45,7 @@ __all__ = [
 ]
 
 DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16, "32": torch.float32}
+DTYPES_OF_PRODUCTS = {**DTYPES, "float8": torch.float8_e4m3fn}
 
 Notify = Callable[[str], None]
 
@@ -240,6 +243,11 @@ def open_datasets(
     return dataset, val_dataset
 
 
+def precision_of_products(config: TrainConfig) -> str:
+    """Return the precision whose peak the MFU is relative to: "float8" if any products use 8-bit floats."""
+    return config.precision if config.float8 == "off" else "float8"
+
+
 def new_meter(
     fabric: Fabric,
     config: TrainConfig,
@@ -256,7 +264,7 @@ def new_meter(
         flops_per_token=float(model.flops_per_token(round(sequence_length))),
         stats=tuple(config.model.STATISTICS),
         num_devices=fabric.world_size,
-        peak=device_peak(device_name(fabric.device), config.precision),
+        peak=device_peak(device_name(fabric.device), precision_of_products(config)),
         matmul_flops=matmul_flops,
         seconds_before=seconds_before,
         reduce=fabric.all_reduce if fabric.world_size > 1 else None,
