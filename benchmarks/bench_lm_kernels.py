@@ -81,16 +81,12 @@ def norm_cases() -> list[Case]:
         Case(
             "add + norm, 8-bit result",
             (3 * 2 + 1) * N * D,
-            lambda: rms_norm.add_rms_norm(
-                x, delta, weight, eps=1e-5, site=site(float8.E4M3), keeps_normed=False
-            ),
+            lambda: rms_norm.add_rms_norm(x, delta, weight, eps=1e-5, site=site(float8.E4M3), keeps_normed=False),
         ),
         Case(
             "norm, backward",
             4 * 2 * N * D,
-            lambda: rms_norm.rms_norm_gradient(
-                grad, normed.stream_ND, weight, normed.factor_N, grad_stream_ND=delta
-            ),
+            lambda: rms_norm.rms_norm_gradient(grad, normed.stream_ND, weight, normed.factor_N, grad_stream_ND=delta),
             plain_backward,
         ),
     ]
@@ -222,9 +218,7 @@ def other_cases() -> list[Case]:
     def update() -> None:
         norm = torch.nn.utils.get_total_norm(grads)
         clip = (1 / (norm + 1e-6)).clamp(max=1.0)
-        adamw(
-            tensors, steps, lr=1e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, clip=clip * one, skip=zero
-        )
+        adamw(tensors, steps, lr=1e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, clip=clip * one, skip=zero)
 
     return [
         Case(
@@ -262,7 +256,12 @@ def main() -> None:
                 times["torch"] = milliseconds(case.plain)
                 if not arguments.no_compile and "AdamW" not in case.name:
                     times["compiled"] = milliseconds(torch.compile(case.plain))
-            rows.append([case.name, *(f"{times[k]:.3f}" if k in times else "" for k in ("floor", "kernel", "compiled", "torch"))])
+            rows.append(
+                [
+                    case.name,
+                    *(f"{times[k]:.3f}" if k in times else "" for k in ("floor", "kernel", "compiled", "torch")),
+                ]
+            )
             print(" | ".join(rows[-1]), flush=True)
             data[case.name] = times
             for name, variant in case.variants.items():
