@@ -119,7 +119,9 @@ class TritonAdamW(torch.optim.AdamW):
             state["step"] = view
         copies = [self._copy(weight) for weight in weights]
         moments = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
-        prepared = _Prepared(weights, _addresses(weights), TensorTable([weights, grads, *moments, copies]), steps, views)
+        prepared = _Prepared(
+            weights, _addresses(weights), TensorTable([weights, grads, *moments, copies]), steps, views
+        )
         self._prepared[number] = prepared
         return prepared
 
