@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["describe_kernels", "use_kernels"]
 
-FLOAT8_CAPABILITY = (8, 9)
+CAPABILITY, FLOAT8_CAPABILITY = (8, 0), (8, 9)
 FLOAT8_MULTIPLE = 16  # of every dimension of a product
 
 
@@ -31,8 +31,8 @@ def use_kernels(config: TrainConfig, model: Model, device: torch.device) -> Kern
         return model.use_kernels(float8=config.float8, is_deterministic=config.deterministic)
     if config.float8 != "off":
         raise OptionError(
-            f"float8={config.float8!r} needs the Triton kernels of a model, which this run cannot use: {reason}. "
-            f"Pass float8='off', or change that."
+            f"float8={config.float8!r} needs the Triton kernels of a model, which this run cannot use: {reason}. Change "
+            f"that, or pass float8='off'."
         )
     return None
 
@@ -57,7 +57,22 @@ def _why_not(config: TrainConfig, model: Model, device: torch.device) -> str | N
         "activation_checkpointing=True": config.activation_checkpointing,
     }
     found = next((reason for reason, applies in reasons.items() if applies), None)
-    return found or model.why_no_kernels()
+    return found or _why_not_on(device) or model.why_no_kernels()
+
+
+def _why_not_on(device: torch.device) -> str | None:
+    """Return the reason of a GPU against kernels, or None."""
+    if torch.version.hip is not None:
+        return "it runs on a GPU of AMD, and kernels need an NVIDIA GPU"
+    capability = torch.cuda.get_device_capability(device)
+    if capability < CAPABILITY:
+        name = torch.cuda.get_device_name(device)
+        return f"{name} has compute capability {_shown(capability)}, and kernels need {_shown(CAPABILITY)} or newer"
+    return None
+
+
+def _shown(capability: tuple[int, int]) -> str:
+    return ".".join(map(str, capability))
 
 
 def _check_float8(config: TrainConfig, device: torch.device) -> None:
@@ -65,7 +80,7 @@ def _check_float8(config: TrainConfig, device: torch.device) -> None:
     if capability < FLOAT8_CAPABILITY:
         raise OptionError(
             f"float8={config.float8!r} needs a GPU of compute capability 8.9 or newer, such as L4, RTX 4090 or H100, but "
-            f"{torch.cuda.get_device_name(device)} has {capability[0]}.{capability[1]}. Pass float8='off'."
+            f"{torch.cuda.get_device_name(device)} has {_shown(capability)}. Pass float8='off'."
         )
     if isinstance(config.batch_size, int) and config.batch_size * config.model.sequence_length % FLOAT8_MULTIPLE:
         raise OptionError(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from gristmill.errors import OptionError
 from gristmill.lm.data.batch import Batch
 from gristmill.lm.kernels.rope import Heads
 from gristmill.lm.kernels.scales import Scales
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from gristmill.lm.models.gpt.network import GPT, Block
 
 __all__ = ["KernelStep"]
+
+FLOAT8_MULTIPLE = 16  # of every dimension of a product
 
 # Products of a block in 8-bit floats, and the kind of their input (see scales.py).
 INPUTS = {"qkv": "activation", "gate_up": "activation", "down": "product"}
@@ -76,6 +79,8 @@ class KernelStep:
         ids_N, targets_N = batch.inputs_BT.flatten(), batch.targets_BT.flatten()
         with torch.autocast(ids_N.device.type, enabled=False):
             uses_float8 = self.float8 != "off" and model.training and torch.is_grad_enabled()
+            if uses_float8:
+                self._check_float8(batch)
             if uses_float8 and self.scales is None:
                 self._open_scales(ids_N.device, num_targets=len(targets_N))
             self.copies.refresh()
@@ -123,6 +128,14 @@ class KernelStep:
         self.copies.forget()
 
     # Parts
+
+    def _check_float8(self, batch: Batch) -> None:
+        if batch.num_tokens % FLOAT8_MULTIPLE:
+            sequences, length = batch.inputs_BT.shape
+            raise OptionError(
+                f"float8={self.float8!r} needs a multiple of {FLOAT8_MULTIPLE} tokens per batch, but this batch has "
+                f"{sequences} x {length} = {batch.num_tokens}. Pass other sizes, or float8='off'."
+            )
 
     def _kinds(self) -> dict[str, str]:
         """Return the kind of each tensor that is converted to 8-bit floats, by its name."""
