@@ -3,6 +3,7 @@
 import importlib
 import pkgutil
 
+import numpy as np
 import pytest
 import torch
 
@@ -37,31 +38,36 @@ if not torch.cuda.is_available():
     interpret_kernels()
 
 
-@pytest.fixture(autouse=True, scope="session")
-def rounding_of_the_interpreter():
-    """Round as a GPU does. The interpreter loses the carry from the fraction of a number to its exponent."""
+@pytest.fixture(autouse=True, scope="module")
+def interpreter():
+    """Make the interpreter round as a GPU does, and prepare Triton's language once instead of in every call."""
     if torch.cuda.is_available():
         yield
         return
-    import numpy as np
+    import triton.language as tl
     from triton.runtime import interpreter
 
+    of_both = type("", (), {"__globals__": {"tl": tl, "core": tl.core}})
+    scope = interpreter._patch_lang(of_both)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interpreter, "_patch_lang", lambda function: interpreter._LangPatchScope())
+        patch.setattr(interpreter, "_convert_float", converted)
+        yield
+    scope.restore()
+
+
+def converted(numbers, of_type, to_type, rounding):
+    """Convert floats with torch. The interpreter loses the carry from the fraction of a number to its exponent."""
     formats = {
         "fp8e4nv": (torch.float8_e4m3fn, np.uint8),
         "fp8e5": (torch.float8_e5m2, np.uint8),
         "bf16": (torch.bfloat16, np.uint16),
         "fp32": (torch.float32, np.uint32),
     }
-
-    def converted(numbers, of_type, to_type, rounding):
-        (before, of_bits), (after, to_bits) = formats[str(of_type)], formats[str(to_type)]
-        bits = np.ascontiguousarray(numbers).view(of_bits).copy()
-        floats = torch.from_numpy(bits).view(before).to(after)
-        return floats.contiguous().view(getattr(torch, to_bits.__name__)).numpy().reshape(numbers.shape)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interpreter, "_convert_float", converted)
-        yield
+    (before, of_bits), (after, to_bits) = formats[str(of_type)], formats[str(to_type)]
+    bits = np.ascontiguousarray(numbers).view(of_bits).copy()
+    floats = torch.from_numpy(bits).view(before).to(after)
+    return floats.contiguous().view(getattr(torch, to_bits.__name__)).numpy().reshape(numbers.shape)
 
 
 @pytest.fixture(autouse=True)
