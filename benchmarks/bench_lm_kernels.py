@@ -11,7 +11,8 @@ the bytes that the kernel must read and write. Results are written to results/lm
 from __future__ import annotations
 
 import argparse
-import statistics
+import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,7 +98,8 @@ def rope_cases() -> list[Case]:
     angles = torch.outer(torch.arange(T, device="cuda"), 10_000 ** -torch.linspace(0, 1, SIZE // 2, device="cuda"))
     heads = rope.Heads(HEADS, HEADS, SIZE, angles.cos(), angles.sin(), 1e-5)
     qkv = new(N, heads.width)
-    grads = tuple(new(N // T, T, HEADS, SIZE) for _ in range(3))
+    dq, dk, dv = (new(N // T, T, HEADS, SIZE) for _ in range(3))
+    grads = dq, dk, dv
     norms = new(SIZE, dtype=torch.float32), new(SIZE, dtype=torch.float32)
     qk, all_three = 2 * N * 2 * HEADS * SIZE, 2 * N * heads.width
     small = site(float8.E5M2)
@@ -245,7 +247,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.manual_seed(0)
     source, target = (torch.empty(2_000_000_000, dtype=torch.uint8, device="cuda") for _ in range(2))
-    speed = 4e9 / (milliseconds(lambda: target.copy_(source)) / 1e3)
+    speed = 4e9 / (milliseconds(functools.partial(target.copy_, source)) / 1e3)
     del source, target
     rows, data = [], {}
     makers = (norm_cases, rope_cases, swiglu_cases, lambda: loss_cases(tunes=arguments.tune), other_cases)
@@ -268,7 +270,7 @@ def main() -> None:
                 print(f"    {name}: {milliseconds(variant):.3f}", flush=True)
         torch.cuda.empty_cache()
     table = markdown_table(["ms", "floor", "kernel", "torch.compile", "torch"], rows)
-    print(f"copy: {speed / 1e12:.2f} TB/s; sum of kernels {statistics.fsum(t['kernel'] for t in data.values()):.2f} ms")
+    print(f"copy: {speed / 1e12:.2f} TB/s; sum of kernels {math.fsum(t['kernel'] for t in data.values()):.2f} ms")
     about = {"GPU": torch.cuda.get_device_name(), **describe_run(["torch", "triton", "numpy"])}
     note = (
         f"\nMedians of calls on one GPU, 124M parameters, 64 x 1,024 tokens. A copy moves {speed / 1e12:.2f} TB/s, "

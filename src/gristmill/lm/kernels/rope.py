@@ -160,7 +160,7 @@ def rotation_gradient(
     site: also return it in 8-bit floats. keeps_wide: whether it is needed in the dtype of the gradients. normed: the
     matrix before the norm of queries and keys, and the two weights; the gradients of the weights are returned too.
     """
-    # Heads may have any strides, but the numbers of a head must be contiguous. Some attention kernels return transposes.
+    # Some attention kernels return transposes. The kernel needs the numbers of a head next to each other.
     dq, dk, dv = (grad if grad.stride(-1) == 1 else grad.contiguous() for grad in grads)
     batch_size, num_tokens, _, size = dq.shape
     num_rows, device = batch_size * num_tokens, dq.device

@@ -95,9 +95,9 @@ class Scales:
     def check(state: Any, names: Iterable[str]) -> None:
         """Raise `CheckpointError` unless the state has a scale for each of these tensors."""
         for name in names:
-            value = state.get(name) if isinstance(state, Mapping) else state
+            value: Any = state.get(name) if isinstance(state, Mapping) else state
             if type(value) not in (float, int) or not SMALLEST <= value <= GREATEST:
                 raise CheckpointError(
-                    f"the checkpoint has no valid scale of {name!r}: {value!r:.40}. Resume with the original float8, or "
-                    f"from another checkpoint."
+                    f"the checkpoint has no valid scale of {name!r}: {value!r:.40}. Resume with the original float8, "
+                    f"or from another checkpoint."
                 )

@@ -31,8 +31,8 @@ def use_kernels(config: TrainConfig, model: Model, device: torch.device) -> Kern
         return model.use_kernels(float8=config.float8, is_deterministic=config.deterministic)
     if config.float8 != "off":
         raise OptionError(
-            f"float8={config.float8!r} needs the Triton kernels of a model, which this run cannot use: {reason}. Change "
-            f"that, or pass float8='off'."
+            f"float8={config.float8!r} needs the Triton kernels of a model, which this run cannot use: {reason}. "
+            f"Change that, or pass float8='off'."
         )
     return None
 
@@ -79,8 +79,8 @@ def _check_float8(config: TrainConfig, device: torch.device) -> None:
     capability = torch.cuda.get_device_capability(device)
     if capability < FLOAT8_CAPABILITY:
         raise OptionError(
-            f"float8={config.float8!r} needs a GPU of compute capability 8.9 or newer, such as L4, RTX 4090 or H100, but "
-            f"{torch.cuda.get_device_name(device)} has {_shown(capability)}. Pass float8='off'."
+            f"float8={config.float8!r} needs a GPU of compute capability 8.9 or newer, such as L4, RTX 4090 or H100, "
+            f"but {torch.cuda.get_device_name(device)} has {_shown(capability)}. Pass float8='off'."
         )
     if isinstance(config.batch_size, int) and config.batch_size * config.model.sequence_length % FLOAT8_MULTIPLE:
         raise OptionError(
