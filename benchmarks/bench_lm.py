@@ -8,6 +8,8 @@ are the step. Results are written to results/lm_SHAPE.{md,json}.
     python benchmarks/bench_lm.py                        both shapes
     python benchmarks/bench_lm.py --only baseline,ours,all
     python benchmarks/bench_lm.py --shapes 124m --rounds 5 --steps 20
+    python benchmarks/bench_lm.py --to-loss 17m          time to the loss of the baseline instead (to_loss.py)
+    python benchmarks/bench_lm.py --to-loss 124m --texts english.txt code.txt multilingual.txt
     python benchmarks/bench_lm.py --quick                a smoke test on a CPU that writes nothing
 """
 
@@ -15,9 +17,11 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+import to_loss
 from gristmill.bench.machine import describe_run
 from gristmill.bench.tables import markdown_table, write_result
 from gristmill.lm.data.batch import Batch
@@ -86,7 +91,7 @@ SHAPES = {
 
 QUICK = Shape(
     "quick",
-    GPTConfig(vocab_size=300, context_length=16, num_layers=2, num_heads=2, d_model=32, tie_embeddings=False),
+    GPTConfig(vocab_size=300, context_length=16, num_layers=2, num_heads=2, d_model=32, d_ff=80, tie_embeddings=False),
     baseline_heads=4,
     batch_size=2,
     device="cpu",
@@ -219,7 +224,19 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--only", help="names of rows, separated by commas: baseline, ours, head, blocks, all, …")
     parser.add_argument("--quick", action="store_true", help="a tiny model on a CPU; writes nothing")
+    parser.add_argument("--to-loss", choices=[*SHAPES, "quick"], help="measure the time to the loss of the baseline")
+    parser.add_argument("--texts", nargs="*", type=Path, default=[], help="texts beside the sample corpus (--to-loss)")
+    parser.add_argument("--shards", type=Path, help="folder for the shards, which are kept (--to-loss)")
+    parser.add_argument("--sample-size", type=float, default=0.3, help="GB of the sample corpus (--to-loss)")
+    parser.add_argument("--tokens", type=float, help="tokens of the baseline (--to-loss)")
+    parser.add_argument("--rates", default="1e-3,2e-3,4e-3", help="learning rates of the baseline (--to-loss)")
+    parser.add_argument("--share", type=float, default=0.6, help="tokens of recipes, of the baseline's (--to-loss)")
+    parser.add_argument("--recipes", default="", help="names of recipes, separated by commas (--to-loss)")
+    parser.add_argument("--no-ingredients", action="store_true", help="skip the single ingredients (--to-loss)")
     arguments = parser.parse_args()
+    if arguments.to_loss:
+        run_to_loss(arguments)
+        return
     if arguments.quick:
         contest(QUICK, 2, 2, None)
         return
@@ -228,6 +245,45 @@ def main() -> None:
     torch.set_float32_matmul_precision("high")
     for name in arguments.shapes.split(","):
         contest(SHAPES[name], arguments.rounds, arguments.steps, arguments.only)
+
+
+def run_to_loss(arguments: argparse.Namespace) -> None:
+    """Make the corpus, and measure the time to the loss of the baseline."""
+    is_quick = arguments.to_loss == "quick"
+    shape = QUICK if is_quick else SHAPES[arguments.to_loss]
+    model = replace(shape.ours, vocab_size=shape.ours.vocab_size if not is_quick else 512)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) if arguments.shards is None else arguments.shards
+        sample_bytes = 200_000 if is_quick else int(arguments.sample_size * 1e9)
+        shards = to_loss.make_shards(
+            folder, sample_bytes=sample_bytes, texts=arguments.texts, vocab_size=model.required_vocab_size
+        )
+        num_tokens = int(arguments.tokens or {"17m": 60e6, "124m": 300e6, "quick": 20 * 32}[arguments.to_loss])
+        chosen = to_loss.Contest(
+            shape.name,
+            model,
+            shape.baseline_heads,
+            shape.batch_size,
+            shards,
+            num_tokens,
+            num_held_out=8 if is_quick else 2_000_000 // model.context_length,
+            device=shape.device,
+        )
+        recipes = {
+            name: {**options, **({"float8": "off"} if is_quick else {})}
+            for name, options in to_loss.RECIPES.items()
+            if not arguments.recipes or name in arguments.recipes.split(",")
+        }
+        names = ["sample corpus", *(path.stem for path in arguments.texts)]
+        to_loss.contest(
+            chosen,
+            corpus=" and ".join(names),
+            folder=folder if is_quick else RESULTS,
+            rates=[float(rate) for rate in arguments.rates.split(",")],
+            recipes=recipes,
+            share=arguments.share,
+            with_ingredients=not arguments.no_ingredients and not is_quick,
+        )
 
 
 def contest(shape: Shape, num_rounds: int, num_steps: int, only: str | None) -> None:

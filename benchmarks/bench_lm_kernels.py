@@ -81,16 +81,12 @@ def norm_cases() -> list[Case]:
         Case(
             "add + norm, 8-bit result",
             (3 * 2 + 1) * N * D,
-            lambda: rms_norm.add_rms_norm(
-                x, delta, weight, eps=1e-5, site=site(float8.E4M3), keeps_normed=False
-            ),
+            lambda: rms_norm.add_rms_norm(x, delta, weight, eps=1e-5, site=site(float8.E4M3), keeps_normed=False),
         ),
         Case(
             "norm, backward",
             4 * 2 * N * D,
-            lambda: rms_norm.rms_norm_gradient(
-                grad, normed.stream_ND, weight, normed.factor_N, grad_stream_ND=delta
-            ),
+            lambda: rms_norm.rms_norm_gradient(grad, normed.stream_ND, weight, normed.factor_N, grad_stream_ND=delta),
             plain_backward,
         ),
     ]
@@ -222,9 +218,7 @@ def other_cases() -> list[Case]:
     def update() -> None:
         norm = torch.nn.utils.get_total_norm(grads)
         clip = (1 / (norm + 1e-6)).clamp(max=1.0)
-        adamw(
-            tensors, steps, lr=1e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, clip=clip * one, skip=zero
-        )
+        adamw(tensors, steps, lr=1e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, clip=clip * one, skip=zero)
 
     return [
         Case(
@@ -243,6 +237,12 @@ def other_cases() -> list[Case]:
     ]
 
 
+def copy_speed() -> float:
+    """Return the bytes per second, read and written, of a large copy."""
+    source, target = (torch.empty(2_000_000_000, dtype=torch.uint8, device="cuda") for _ in range(2))
+    return 4e9 / (milliseconds(lambda: target.copy_(source)) / 1e3)
+
+
 def main() -> None:
     """Time all cases, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -250,9 +250,7 @@ def main() -> None:
     parser.add_argument("--no-compile", action="store_true", help="leave out torch.compile")
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    source, target = (torch.empty(2_000_000_000, dtype=torch.uint8, device="cuda") for _ in range(2))
-    speed = 4e9 / (milliseconds(lambda: target.copy_(source)) / 1e3)
-    del source, target
+    speed = copy_speed()
     rows, data = [], {}
     makers = (norm_cases, rope_cases, swiglu_cases, lambda: loss_cases(tunes=arguments.tune), other_cases)
     for make in makers:
@@ -262,7 +260,12 @@ def main() -> None:
                 times["torch"] = milliseconds(case.plain)
                 if not arguments.no_compile and "AdamW" not in case.name:
                     times["compiled"] = milliseconds(torch.compile(case.plain))
-            rows.append([case.name, *(f"{times[k]:.3f}" if k in times else "" for k in ("floor", "kernel", "compiled", "torch"))])
+            rows.append(
+                [
+                    case.name,
+                    *(f"{times[k]:.3f}" if k in times else "" for k in ("floor", "kernel", "compiled", "torch")),
+                ]
+            )
             print(" | ".join(rows[-1]), flush=True)
             data[case.name] = times
             for name, variant in case.variants.items():

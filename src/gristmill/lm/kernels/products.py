@@ -35,6 +35,4 @@ def float8_product(
     b_columns: the transpose of the second matrix. is_fast: add in registers of fewer bits, which is up to 14 % faster.
     Good enough for activations; gradients need exact sums.
     """
-    return torch._scaled_mm(
-        a, b_columns.t(), site_a.inverse, site_b.inverse, out_dtype=dtype, use_fast_accum=is_fast
-    )
+    return torch._scaled_mm(a, b_columns.t(), site_a.inverse, site_b.inverse, out_dtype=dtype, use_fast_accum=is_fast)

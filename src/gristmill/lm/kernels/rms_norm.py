@@ -37,9 +37,7 @@ class Normed(NamedTuple):
     """1 / root-mean-square of each token, for the gradient."""
 
 
-def plain_add_rms_norm(
-    x_ND: Tensor, delta_ND: Tensor | None, weight_D: Tensor, *, eps: float
-) -> tuple[Tensor, Tensor]:
+def plain_add_rms_norm(x_ND: Tensor, delta_ND: Tensor | None, weight_D: Tensor, *, eps: float) -> tuple[Tensor, Tensor]:
     """Return (stream, normed)."""
     stream_ND = x_ND if delta_ND is None else x_ND + delta_ND
     wide_ND = stream_ND.float()

@@ -206,7 +206,15 @@ def rotation_gradient(
 
 @triton.jit
 def _store(
-    grad, place, in_rows, wide_ptr, small_ptr, scale, HAS_WIDE: tl.constexpr, HAS_FLOAT8: tl.constexpr, IS_E4M3: tl.constexpr
+    grad,
+    place,
+    in_rows,
+    wide_ptr,
+    small_ptr,
+    scale,
+    HAS_WIDE: tl.constexpr,
+    HAS_FLOAT8: tl.constexpr,
+    IS_E4M3: tl.constexpr,
 ):
     """Store a block in both forms, and return its largest number."""
     if HAS_WIDE:

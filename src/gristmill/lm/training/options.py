@@ -29,6 +29,7 @@ class TrainOptions(TypedDict, total=False):
     d_model: int
     d_ff: int | None
     rope_theta: float
+    output_init: Literal["scaled", "zero"]
     qk_norm: bool
     sliding_window: int | None
     tie_embeddings: bool

@@ -123,9 +123,7 @@ class _HeadLoss(torch.autograd.Function):
         with_gradient: bool,
     ) -> Tensor:
         site = None if head.sites is None else head.sites.input
-        normed = add_rms_norm(
-            stream_ND, delta_ND, norm_D, eps=head.eps, site=site, keeps_normed=head.sites is None
-        )
+        normed = add_rms_norm(stream_ND, delta_ND, norm_D, eps=head.eps, site=site, keeps_normed=head.sites is None)
         losses_N = torch.empty(len(targets_N), device=targets_N.device, dtype=torch.float32)
         loss_of_parts = _losses_of_parts if head.sites is None else _losses_of_float8_parts
         x_ND = normed.normed_ND if head.sites is None else normed.float8_ND
@@ -142,9 +140,7 @@ class _HeadLoss(torch.autograd.Function):
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
         stream_ND, factor_N, norm_D, grad_normed_ND, grad_weight_VD, scale = ctx.saved_tensors
         factor = grad_loss.float() * scale
-        grad_ND, grad_norm_D = rms_norm_gradient(
-            grad_normed_ND, stream_ND, norm_D, factor_N, scale=factor.reshape(1)
-        )
+        grad_ND, grad_norm_D = rms_norm_gradient(grad_normed_ND, stream_ND, norm_D, factor_N, scale=factor.reshape(1))
         grad_weight_VD = grad_weight_VD * factor
         if ctx.tape is None:
             return grad_ND, grad_ND, grad_norm_D, grad_weight_VD, None, None, None, None
@@ -217,9 +213,7 @@ def _losses_of_float8_parts(
         )
         if x_DN is None:
             continue
-        grads_CD.append(
-            float8_product(grad_CV, columns_DV, sites.gradient, sites.weight, dtype=dtype, is_fast=False)
-        )
+        grads_CD.append(float8_product(grad_CV, columns_DV, sites.gradient, sites.weight, dtype=dtype, is_fast=False))
         of_part_VD = float8_product(
             transposed(grad_CV), x_DN[:, part], sites.gradient, sites.input, dtype=torch.float32, is_fast=False
         )

@@ -126,7 +126,8 @@ class GPT(Model):
 
     Weights are drawn from torch's global generator: every matrix from a normal distribution with standard deviation
     0.02, except the matrices that write into the residual stream (attention.output, feed_forward.down), which use 0.02
-    / sqrt(2 L) so that the stream does not grow with depth. Norms start at 1, padding rows of embedding and head at 0.
+    / sqrt(2 L) so that the stream does not grow with depth, or start at 0 with `output_init="zero"`. Norms start at 1,
+    padding rows of embedding and head at 0.
 
     Args:
         config: The options of the model, with `vocab_size` set.
@@ -182,7 +183,7 @@ class GPT(Model):
     @torch.no_grad()
     def initialise(self) -> None:
         """Draw all parameters again from torch's global generator."""
-        residual_std = INIT_STD / math.sqrt(2 * self.config.num_layers)
+        residual_std = INIT_STD / math.sqrt(2 * self.config.num_layers) if self.config.output_init == "scaled" else 0.0
         for name, parameter in self.named_parameters():
             if parameter.dim() < 2:
                 nn.init.ones_(parameter)
