@@ -11,6 +11,7 @@ the bytes that the kernel must read and write. Results are written to results/lm
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -272,7 +273,7 @@ def main() -> None:
                 print(f"    {name}: {milliseconds(variant):.3f}", flush=True)
         torch.cuda.empty_cache()
     table = markdown_table(["ms", "floor", "kernel", "torch.compile", "torch"], rows)
-    print(f"copy: {speed / 1e12:.2f} TB/s; sum of kernels {statistics.fsum(t['kernel'] for t in data.values()):.2f} ms")
+    print(f"copy: {speed / 1e12:.2f} TB/s; sum of kernels {math.fsum(t['kernel'] for t in data.values()):.2f} ms")
     about = {"GPU": torch.cuda.get_device_name(), **describe_run(["torch", "triton", "numpy"])}
     note = (
         f"\nMedians of calls on one GPU, 124M parameters, 64 x 1,024 tokens. A copy moves {speed / 1e12:.2f} TB/s, "
