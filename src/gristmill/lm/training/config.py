@@ -43,7 +43,16 @@ from gristmill.small_files import parse_json, read_small_file
 if TYPE_CHECKING:
     from gristmill.lm.data.training_data import TrainingData
 
-__all__ = ["DeviceName", "Float8", "PrecisionName", "TrainConfig", "differences", "options_of_model", "read_config", "resolved"]
+__all__ = [
+    "DeviceName",
+    "Float8",
+    "PrecisionName",
+    "TrainConfig",
+    "differences",
+    "options_of_model",
+    "read_config",
+    "resolved",
+]
 
 PLUGIN_ADVICE = "Import the file that registers it first: plugin='my_model.py'."
 Float8: TypeAlias = Literal["off", "head", "blocks", "all"]

@@ -25,7 +25,7 @@ class CudaCapture:
         self._device = torch.device("cuda", index)
         # Warm-up and capture use the same stream, so that gradients are added on it in both, and the libraries have
         # their workspaces for it before a capture.
-        self._stream = torch.cuda.Stream(self._device)
+        self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         self._pool: Any = torch.cuda.graph_pool_handle()
 
     def warm_up(self, work: Callable[[], object]) -> None:
@@ -45,7 +45,7 @@ class CudaCapture:
 
     def captured(self, work: Callable[[], Stats]) -> tuple[Callable[[], None], Stats]:
         """Capture the work. Return (the function that replays it, its results)."""
-        graph = torch.cuda.CUDAGraph()  # type: ignore[no-untyped-call]
+        graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(self._device)
         torch.cuda.empty_cache()  # a graph cannot use memory that torch keeps for other work
         with torch.cuda.stream(self._stream), self._capturing(graph):

@@ -4,7 +4,7 @@ A step of a small model launches hundreds of short kernels, and the host needs l
 to run them. A captured graph is launched at once. It reads and writes the same tensors each time, so everything that a
 step exchanges with the rest of the run has a fixed place:
 
-    inputs      the fields of the batch, the schedule of the model and the share of the micro-batch, copied before a replay
+    inputs      the fields of the batch, the schedule of the model and the share of the micro-batch
     gradients   persistent tensors, to which the backward pass adds; `begin` sets them to 0
     buffers     the buffers of the model, which a replay updates in place
     statistics  tensors that the next replay overwrites

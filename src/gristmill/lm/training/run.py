@@ -222,9 +222,7 @@ class Run:
             self.notify(f"no CUDA graphs: {reason}. The run continues without them, more slowly.")
         return self._compute(dict(vars(batch)), schedule, share)
 
-    def _compute(
-        self, fields: dict[str, Any], schedule: dict[str, Tensor], share: Tensor | float
-    ) -> dict[str, Tensor]:
+    def _compute(self, fields: dict[str, Any], schedule: dict[str, Tensor], share: Tensor | float) -> dict[str, Tensor]:
         stats: dict[str, Tensor]
         with span("forward"):
             loss, stats = self.module(fields, schedule)
