@@ -112,6 +112,10 @@ class Model(nn.Module):
     addition."""
     VALIDATES_EAGERLY: ClassVar[bool] = False
     """Whether validation of a compiled model runs uncompiled, to save a second compilation."""
+    CAPTURES_STEPS: ClassVar[bool] = False
+    """Whether a CUDA graph can replay `loss` and its backward pass: they never wait for the device, and do the same
+    operations for all batches of one shape. The tensors that a `Watch` receives are then overwritten by the next step,
+    so it copies those that it keeps."""
     EXPORTS: ClassVar[tuple[str, ...]] = ()
     """Formats of `gm.lm.export` that `exported` supports. They are not inherited, because a subclass may compute
     something else: each class names its own."""

@@ -98,6 +98,7 @@ class TrainOptions(TypedDict, total=False):
     float8: Float8
     compile_model: bool
     compile_mode: Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+    cuda_graphs: Literal["auto", "off"]
     activation_checkpointing: bool
     device: DeviceName
     devices: int
