@@ -210,7 +210,8 @@ def test_graphs_are_used_only_where_they_work():
     assert "16-mixed" in reason(precision="16-mixed")
     assert "activation_checkpointing" in reason(activation_checkpointing=True)
     assert "reduce-overhead" in reason(compile_model=True, compile_mode="reduce-overhead")
-    assert "kernels" in reason(kernels=object())
+    assert reason(kernels=object(), model=type("Own", (), {"CAPTURES_STEPS": False})()) is None
+    assert "deterministic" in reason(kernels=object(), deterministic=True)
     assert "no fixed set" in reason(SimpleNamespace())
     assert "40 lengths" in reason(SimpleNamespace(bounds=list(range(40))))
     assert SequenceVAE.CAPTURES_STEPS and not GPT.CAPTURES_STEPS
@@ -234,7 +235,7 @@ def on_cpu(monkeypatch):
     """Use graphs on a CPU, with a stand-in for CUDA. Returns the stand-ins of the runs."""
     made = []
 
-    def graphed_step(config, model, dataset, device, compute):
+    def graphed_step(config, model, dataset, device, compute, *, kernels=None):
         made.append(made_by(model))
         return GraphedStep(compute, model, widths=dataset.bounds, device=device, capture=made[-1])
 
@@ -273,7 +274,7 @@ def test_the_monitor_sees_the_last_micro_batch_of_its_step(shards, tmp_path, on_
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_run_whose_step_cannot_be_captured_says_so_once_and_goes_on(shards, tmp_path, monkeypatch, on_cpu, number):
-    def graphed_step(config, model, dataset, device, compute):
+    def graphed_step(config, model, dataset, device, compute, *, kernels=None):
         capture = Failing(model, number, error=torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB."))
         return GraphedStep(compute, model, widths=dataset.bounds, device=device, capture=capture)
 

@@ -64,6 +64,15 @@ class Kernels(Protocol):
     def needs_calibration(self) -> bool:
         """Whether a forward and backward pass without an update must come first, to find scales."""
 
+    def opened(self, batch: Batch) -> Batch:
+        """Allocate what batches like this one need before a CUDA graph is captured, and return the batch."""
+
+    def refresh(self) -> None:
+        """Make the copies of changed weights. `loss` does that too, but the replay of a CUDA graph does not."""
+
+    def changed(self) -> list[Tensor]:
+        """Return the tensors that a forward and backward pass changes."""
+
     def largest(self) -> Tensor | None:
         """Return numbers of which all processes need the maximum before `after_update`, to change in place."""
 

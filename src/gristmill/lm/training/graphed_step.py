@@ -5,7 +5,8 @@ to run them. A captured graph is launched at once. It reads and writes the same 
 step exchanges with the rest of the run has a fixed place:
 
     inputs      the fields of the batch, the schedule of the model and the share of the micro-batch
-    gradients   persistent tensors, to which the backward pass adds; `begin` sets them to 0
+    gradients   persistent tensors, to which the backward pass adds; `begin` sets them to 0. If a step is a single graph,
+                the tensors that its backward pass writes, which saves the addition
     buffers     the buffers of the model, which a replay updates in place
     statistics  tensors that the next replay overwrites
 
@@ -57,6 +58,8 @@ class _Graph:
     schedule: dict[str, Tensor]
     replay: Callable[[], None]
     stats: Stats
+    gradients: dict[nn.Parameter, Tensor]
+    """Those that a replay writes; empty if it adds to the gradients of the step."""
 
 
 class GraphedStep:
@@ -71,16 +74,23 @@ class GraphedStep:
         device: torch.device,
         capture: Capture,
         prepare: Callable[[Batch], Batch] = lambda batch: batch,
+        before_replay: Callable[[], None] = lambda: None,
+        others: Callable[[], Sequence[Tensor]] = tuple,
+        is_single: bool = False,
     ) -> None:
         """Nothing is captured before the first micro-batch.
 
         compute: forward and backward, which add to the gradients of `model`.
         widths: lengths of the batches. The greatest is captured first, so that the others fit into its memory.
-        prepare: called with the inputs of each graph, such as `mark_length`.
+        prepare: called with the inputs of each graph before its capture, such as `mark_length`.
+        before_replay: called before each replay, for work that a graph does not do.
+        others: returns the tensors that a micro-batch changes besides gradients and the buffers of the model.
+        is_single: every step is one micro-batch of one width.
         """
-        self._compute, self._capture, self._prepare = compute, capture, prepare
+        self._compute, self._capture, self._prepare, self._before_replay = compute, capture, prepare, before_replay
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._buffers = list(model.buffers())
+        self._changed = lambda: [*model.buffers(), *others()]
+        self._is_single = is_single
         self._gradients: dict[nn.Parameter, Tensor] = {}
         self._device, self._longest = device, max(widths)
         self._share = torch.zeros((), device=device)
@@ -117,8 +127,11 @@ class GraphedStep:
             self._share.copy_(share)
         else:
             self._share.fill_(share)
+        self._before_replay()
         with span("replay"):
             graph.replay()
+        for parameter, gradient in graph.gradients.items():
+            parameter.grad = gradient
         return graph.stats
 
     def _graph(self, batch: Batch, schedule: Mapping[str, Tensor]) -> _Graph:
@@ -144,23 +157,33 @@ class GraphedStep:
             stats = self._compute(dict(inputs), dict(values), self._share)
             return {name: value.detach() if isinstance(value, Tensor) else value for name, value in stats.items()}
 
+        def single_work() -> Stats:
+            self._drop_gradients()
+            stats = work()
+            return {**stats, **{_name(number): gradient for number, gradient in self._found_gradients().items()}}
+
         try:
             with span("capture"):
                 self._warm_up(work)
                 with self._generators_unchanged():
-                    replay, stats = self._capture.captured(work)
+                    replay, stats = self._capture.captured(single_work if self._is_single else work)
         except Exception as error:
             reason = "the device ran out of memory" if is_out_of_memory(error) else _first_line(error)
         else:
-            return _Graph(fields, values, replay, stats)
+            gradients = {
+                parameter: stats.pop(_name(number))
+                for number, parameter in enumerate(self._parameters)
+                if _name(number) in stats
+            }
+            return _Graph(fields, values, replay, stats, gradients)
         raise CaptureError(reason)  # outside of the handler: the error would keep the tensors of its frames alive
 
     def _warm_up(self, work: Callable[[], Stats]) -> None:
         """Run the work, keep none of its effects, and attach a gradient of 0 to each parameter that received one."""
-        buffers = [buffer.clone() for buffer in self._buffers]
+        changed = self._changed()
+        before = [tensor.clone() for tensor in changed]
         gradients = [parameter.grad for parameter in self._parameters]
-        for parameter in self._parameters:
-            parameter.grad = None
+        self._drop_gradients()
         received: list[nn.Parameter] = []
         try:
             with self._generators_unchanged():
@@ -170,12 +193,21 @@ class GraphedStep:
             for parameter, gradient in zip(self._parameters, gradients, strict=True):
                 parameter.grad = gradient
             with torch.no_grad():
-                for buffer, before in zip(self._buffers, buffers, strict=True):
-                    buffer.copy_(before)
-        for parameter in received:
+                for tensor, value in zip(changed, before, strict=True):
+                    tensor.copy_(value)
+        for parameter in received if not self._is_single else ():
             if parameter not in self._gradients:
                 self._gradients[parameter] = torch.zeros_like(parameter, requires_grad=False)
         self._attach()
+
+    def _drop_gradients(self) -> None:
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def _found_gradients(self) -> dict[int, Tensor]:
+        """Return the gradients by the numbers of their parameters."""
+        gradients = {number: parameter.grad for number, parameter in enumerate(self._parameters)}
+        return {number: gradient for number, gradient in gradients.items() if gradient is not None}
 
     @contextlib.contextmanager
     def _generators_unchanged(self) -> Iterator[None]:
@@ -185,6 +217,11 @@ class GraphedStep:
 
 def _key(fields: Mapping[str, Tensor], schedule: Mapping[str, Tensor]) -> tuple[Any, ...]:
     return *((name, field.shape, field.dtype) for name, field in fields.items()), *schedule
+
+
+def _name(number: int) -> str:
+    """Return the name of a gradient among the results of a graph."""
+    return f"gradient {number}"
 
 
 def _zeros(field: Tensor, width: int) -> Tensor:

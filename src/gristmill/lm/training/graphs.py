@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gristmill.lm.training.cuda_capture import CudaCapture
-from gristmill.lm.training.graphed_step import Compute, GraphedStep
+from gristmill.lm.training.graphed_step import Capture, Compute, GraphedStep
 from gristmill.lm.training.set_up import mark_length
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ def why_no_graphs(
         f"strategy={config.strategy!r}": config.strategy != "auto",
         "precision='16-mixed'": config.precision == "16-mixed",
         "activation_checkpointing=True": config.activation_checkpointing,
-        "the step uses Triton kernels": kernels is not None,
+        "deterministic=True": config.deterministic and kernels is not None,
         f"compile_mode={config.compile_mode!r}": config.compile_model and config.compile_mode in GRAPH_MODES,
-        f"{type(model).__name__}.CAPTURES_STEPS is False": not model.CAPTURES_STEPS,
+        f"{type(model).__name__}.CAPTURES_STEPS is False": kernels is None and not model.CAPTURES_STEPS,
         "the data have no fixed set of batch lengths": not widths,
         f"batches have {len(widths)} lengths, more than {MAX_WIDTHS}": len(widths) > MAX_WIDTHS,
     }
@@ -50,17 +50,29 @@ def why_no_graphs(
 
 
 def graphed_step(
-    config: TrainConfig, model: Model, dataset: Any, device: torch.device, compute: Compute
+    config: TrainConfig,
+    model: Model,
+    dataset: Any,
+    device: torch.device,
+    compute: Compute,
+    *,
+    kernels: Kernels | None = None,
+    capture: Capture | None = None,
 ) -> GraphedStep:
-    """Return the graphs of a run on a GPU."""
-    is_marked = config.compile_model and config.model.varying_lengths
+    """Return the graphs of a run. `capture`: how to capture; by default as CUDA graphs."""
+    widths, options = _widths(dataset), dict[str, Any]()
+    if kernels is not None:
+        options = {"prepare": kernels.opened, "before_replay": kernels.refresh, "others": kernels.changed}
+    elif config.compile_model and config.model.varying_lengths:
+        options = {"prepare": mark_length}
     return GraphedStep(
         compute,
         model,
-        widths=_widths(dataset),
+        widths=widths,
         device=device,
-        capture=CudaCapture(device),
-        **({"prepare": mark_length} if is_marked else {}),
+        capture=CudaCapture(device) if capture is None else capture,
+        is_single=len(widths) == config.gradient_accumulation_steps == 1,
+        **options,
     )
 
 

@@ -104,7 +104,9 @@ class Run:
         if not why_no_graphs(
             config, self.model, self.dataset, fabric.device, world_size=world_size, kernels=self.kernels
         ):
-            self.graphs = graphed_step(config, self.model, self.dataset, fabric.device, self._compute)
+            self.graphs = graphed_step(
+                config, self.model, self.dataset, fabric.device, self._compute, kernels=self.kernels
+            )
             notify(describe_graphs(self.dataset))
         self.validation = Validation(
             fabric, config, data, val_dataset, validation_module(config, self.model, self.module)
