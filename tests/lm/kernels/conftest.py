@@ -1,14 +1,40 @@
 """Kernels run on a GPU if there is one, and otherwise on Triton's interpreter, which executes them with NumPy."""
 
-import os
+import importlib
+import pkgutil
 
 import pytest
 import torch
 
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined, so before its module is imported
-
 pytest.importorskip("triton")
+
+
+def interpret_kernels():
+    """Import the kernels so that the interpreter runs them, without an effect on later users of Triton.
+
+    Triton decides this when a function is defined. Another test may have imported Triton before, so the functions of
+    its library are converted too.
+    """
+    import triton.experimental.gluon  # noqa: F401  imported by the interpreter, and refuses converted functions
+    import triton.language as tl
+    from triton.language import standard
+    from triton.runtime.interpreter import InterpretedFunction
+    from triton.runtime.jit import JITFunction
+
+    for module in (tl, standard):
+        for name, value in vars(module).copy().items():
+            if isinstance(value, JITFunction):
+                setattr(module, name, InterpretedFunction(value.fn))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_INTERPRET", "1")
+        from gristmill.lm import kernels
+
+        for module in pkgutil.iter_modules(kernels.__path__):
+            importlib.import_module(f"{kernels.__name__}.{module.name}")
+
+
+if not torch.cuda.is_available():
+    interpret_kernels()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -36,6 +62,12 @@ def rounding_of_the_interpreter():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interpreter, "_convert_float", converted)
         yield
+
+
+@pytest.fixture(autouse=True)
+def same_random_numbers():
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,13 @@ def kernels_on_every_device(monkeypatch):
     monkeypatch.setattr(kernels, "_check_float8", lambda config, device: None)
 
 
-SHORT = {"max_steps": 6, "checkpoint_interval": 3, "val_check_interval": 3, "log_interval": 1, "precision": "bf16-mixed"}
+SHORT = {
+    "max_steps": 6,
+    "checkpoint_interval": 3,
+    "val_check_interval": 3,
+    "log_interval": 1,
+    "precision": "bf16-mixed",
+}
 
 
 @pytest.mark.parametrize("float8", ["off", "all"])
@@ -27,5 +33,6 @@ def test_a_run_with_kernels_learns_what_a_plain_one_learns(tiny_shards, tmp_path
     train(tiny_shards, tmp_path / "plain", **options, kernels="plain") if False else None
     result = train(tiny_shards, tmp_path / "kernels", **options, float8=float8)
     from gristmill.lm.training import kernels
+
     print(records(tmp_path / "kernels", "train"))
     print([r for r in records(tmp_path / "kernels", "event")][:3])

@@ -65,6 +65,7 @@ def cross_entropy(
         logits_CV.shape[1],
         vocab_size // BLOCK * BLOCK,
         BLOCK,
+        IGNORED,
         grad_CV is not None,
         is_small,
         num_warps=NUM_WARPS,
@@ -94,6 +95,7 @@ def _cross_entropy(
     WIDTH: tl.constexpr,
     WHOLE: tl.constexpr,  # columns in whole blocks
     BLOCK: tl.constexpr,
+    IGNORED: tl.constexpr,
     HAS_GRADIENT: tl.constexpr,
     IS_FLOAT8: tl.constexpr,
 ):
@@ -102,9 +104,10 @@ def _cross_entropy(
     logits_ptr += row * logits_stride
     grad_ptr += row * grad_stride
     target = tl.load(targets_ptr + row)
-    is_counted = target >= 0
+    is_counted = target != IGNORED
+    is_known = (target >= 0) & (target < VOCAB)
     # A target outside of the vocabulary makes the loss NaN, which stops a run.
-    of_target = tl.load(logits_ptr + target, mask=is_counted & (target < VOCAB), other=float("nan")).to(tl.float32)
+    of_target = tl.load(logits_ptr + target, mask=is_counted & is_known, other=float("nan")).to(tl.float32)
     column = tl.arange(0, BLOCK)
 
     # The sum needs no exact maximum: any number close to the largest logit prevents an overflow. That of the first
@@ -141,4 +144,4 @@ def _cross_entropy(
             x = tl.load(logits_ptr + begin + column, mask=begin + column < VOCAB, other=-float("inf")).to(tl.float32)
             _stored(grad_ptr + begin + column, begin + column < WIDTH, tl.exp2(x * LOG2E + minus), IS_FLOAT8)
         tl.debug_barrier()
-        _stored(grad_ptr + target, is_counted & (target < VOCAB), grad_target, IS_FLOAT8)
+        _stored(grad_ptr + target, is_counted & is_known, grad_target, IS_FLOAT8)

@@ -37,10 +37,9 @@ def add_embedding_gradient(grad_VD: Tensor, grad_ND: Tensor, ids_N: Tensor, *, i
 
 @triton.jit
 def _add(rows_ptr, grad_ptr, ids_ptr, num_tokens, WIDTH: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr):
+    token = tl.program_id(0).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)
     column = tl.arange(0, BLOCK)
-    for i in range(TOKENS):
-        token = tl.program_id(0) * TOKENS + i
-        inside = (column < WIDTH) & (token < num_tokens)
-        id = tl.load(ids_ptr + token, mask=token < num_tokens, other=0).to(tl.int64)
-        grad = tl.load(grad_ptr + token.to(tl.int64) * WIDTH + column, mask=inside, other=0.0).to(tl.float32)
-        tl.atomic_add(rows_ptr + id * WIDTH + column, grad, mask=inside, sem="relaxed")
+    inside = (token < num_tokens)[:, None] & (column < WIDTH)[None, :]
+    id = tl.load(ids_ptr + token, mask=token < num_tokens, other=0).to(tl.int64)
+    grad = tl.load(grad_ptr + token[:, None] * WIDTH + column[None, :], mask=inside, other=0.0).to(tl.float32)
+    tl.atomic_add(rows_ptr + id[:, None] * WIDTH + column[None, :], grad, mask=inside, sem="relaxed")

@@ -3,7 +3,8 @@
 A tensor is stored as round(x * scale) in one of two formats. e4m3 has 3 bits of fraction and reaches 448; it holds
 activations and weights. e5m2 has 2 bits of fraction and reaches 57,344; it holds gradients, whose range is wide. One
 scale per tensor is chosen before the step (scales.py). Larger numbers saturate, because both formats would make them
-NaN or infinite, and the kernel records the largest number, from which the next scale is computed.
+NaN or infinite, and the kernel records the largest number, from which the next scale is computed. A number that is not
+finite becomes NaN, so that it reaches the loss or the gradients, which stops the run.
 
 The matrix units multiply only rows by rows: each operand must be contiguous along the dimension that is summed. So the
 products of the backward pass need transposes.
@@ -13,6 +14,7 @@ Shapes: R x C matrices.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -45,17 +47,21 @@ def plain_float8(x: Tensor, site: Site) -> Tensor:
     """Return `x` in 8-bit floats, and record its largest number."""
     site.largest.copy_(torch.maximum(site.largest, x.detach().abs().max()))
     limit = LARGEST[site.dtype]
-    return (x.float() * site.scale).clamp(-limit, limit).to(site.dtype)
+    scaled = (x.float() * site.scale).clamp(-limit, limit)
+    return torch.where(x.isfinite(), scaled, math.nan).to(site.dtype)
 
 
 @triton.jit
 def to_float8(x, scale, IS_E4M3: tl.constexpr):
-    """Return float32 numbers times `scale` as 8-bit floats, saturated."""
-    scaled = x * scale
+    """Return float32 numbers times `scale` as 8-bit floats, saturated; NaN for those that are not finite."""
+    limit: tl.constexpr = 448.0 if IS_E4M3 else 57344.0
+    scaled = tl.minimum(tl.maximum(x * scale, -limit), limit)
+    # subtle: minimum and maximum of a GPU ignore NaN, so without this, NaN would become the smallest number.
+    scaled = tl.where(tl.abs(x) < float("inf"), scaled, float("nan"))
     if IS_E4M3:
-        return tl.minimum(tl.maximum(scaled, -448.0), 448.0).to(tl.float8e4nv)
+        return scaled.to(tl.float8e4nv)
     else:
-        return tl.minimum(tl.maximum(scaled, -57344.0), 57344.0).to(tl.float8e5)
+        return scaled.to(tl.float8e5)
 
 
 @triton.jit

@@ -160,7 +160,8 @@ def rotation_gradient(
     site: also return it in 8-bit floats. keeps_wide: whether it is needed in the dtype of the gradients. normed: the
     matrix before the norm of queries and keys, and the two weights; the gradients of the weights are returned too.
     """
-    dq, dk, dv = grads
+    # Heads may have any strides, but the numbers of a head must be contiguous. Some attention kernels return transposes.
+    dq, dk, dv = (grad if grad.stride(-1) == 1 else grad.contiguous() for grad in grads)
     batch_size, num_tokens, _, size = dq.shape
     num_rows, device = batch_size * num_tokens, dq.device
     wide = torch.empty(num_rows, heads.width, device=device, dtype=dq.dtype) if keeps_wide else None

@@ -8,7 +8,6 @@ The state is a few numbers per layer. It is part of a checkpoint, because a resu
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -22,6 +21,8 @@ __all__ = ["Scales"]
 
 CALIBRATION_PASSES = 2  # that find the first real scales
 STRIDE = 4  # numbers per tensor, so that each has its own 16 bytes: some products require the alignment
+
+SMALLEST, GREATEST = 2.0**-126, 2.0**126  # so that a scale and its inverse are normal float32 numbers
 
 # Name of a kind of tensor: format, share of its range to use, first scale.
 # The first scales only have to be good enough for the two passes that find real ones.
@@ -68,7 +69,7 @@ class Scales:
         """
         is_usable = (self._largest > 0) & torch.isfinite(self._largest)
         found = self._limits / torch.where(is_usable, self._largest, 1.0)
-        self._scales.copy_(torch.where(is_usable, found.clamp(max=torch.finfo(torch.float32).max), self._scales))
+        self._scales.copy_(torch.where(is_usable, found.clamp(SMALLEST, GREATEST), self._scales))
         self._inverses.copy_(1 / self._scales)
         self._largest.zero_()
         self._num_updates += 1
@@ -91,11 +92,11 @@ class Scales:
         self._num_updates = CALIBRATION_PASSES
 
     @staticmethod
-    def check(state: Mapping[str, Any], names: Iterable[str]) -> None:
+    def check(state: Any, names: Iterable[str]) -> None:
         """Raise `CheckpointError` unless the state has a scale for each of these tensors."""
         for name in names:
-            value = state.get(name)
-            if isinstance(value, bool) or not isinstance(value, float | int) or not 0 < value < math.inf:
+            value = state.get(name) if isinstance(state, Mapping) else state
+            if type(value) not in (float, int) or not SMALLEST <= value <= GREATEST:
                 raise CheckpointError(
                     f"the checkpoint has no valid scale of {name!r}: {value!r:.40}. Resume with the original float8, or "
                     f"from another checkpoint."

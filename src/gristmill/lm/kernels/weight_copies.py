@@ -72,6 +72,7 @@ class WeightCopies:
         for weight in weights:
             self._versions[id(weight)] = weight._version
             self._written.add(id(weight))
+            self._small.pop(id(weight), None)
 
     def forget(self) -> None:
         """After a step: all copies are invalid, except those written by the optimizer."""

@@ -70,7 +70,8 @@ def restore(run: Run, folder: Path, state: dict[str, Any], notify: Notify) -> No
         notify(f"the run resumes, equal up to rounding but not bit-exact: {'; '.join(rounding)}.")
     run.optimizers.load_state_tensors(_load_weights(run, folder, state), state["optimizer"])
     restore_scaler(run.fabric, state["scaler"])
-    if run.kernels is not None:
+    # With another float8, the scales of other tensors are needed. They are found again.
+    if run.kernels is not None and state["config"].get("float8", "off") == run.config.float8:
         run.kernels.load_state(state.get("float8", {}))
     run.meter.restore(state["pending"])
     run.step = state["step"]

@@ -24,6 +24,7 @@ class _Prepared:
     """The weights of a group that have a gradient, with their state, as the kernel takes them."""
 
     weights: list[Tensor]
+    addresses: list[int]
     table: TensorTable
     steps: Tensor  # one per weight; the "step" of each state is an element of it
     views: list[Tensor]
@@ -64,6 +65,9 @@ class TritonAdamW(torch.optim.AdamW):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if self._copies is not None:
+            # A skipped step writes no copies, so they must be valid before.
+            self._copies.refresh()
         for number, group in enumerate(self.param_groups):
             self._step(number, group)
         return loss
@@ -101,7 +105,7 @@ class TritonAdamW(torch.optim.AdamW):
         from gristmill.lm.kernels.tables import TensorTable
 
         there = self._prepared.get(number)
-        if there is not None and _are_same(there.weights, weights) and self._has_steps(there):
+        if there is not None and there.addresses == _addresses(weights) and self._has_steps(there):
             return there
         for weight in weights:
             state = self.state[weight]
@@ -115,7 +119,9 @@ class TritonAdamW(torch.optim.AdamW):
             state["step"] = view
         copies = [self._copy(weight) for weight in weights]
         moments = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
-        prepared = _Prepared(weights, TensorTable([weights, grads, *moments, copies]), steps, views)
+        prepared = _Prepared(
+            weights, _addresses(weights), TensorTable([weights, grads, *moments, copies]), steps, views
+        )
         self._prepared[number] = prepared
         return prepared
 
@@ -125,6 +131,11 @@ class TritonAdamW(torch.optim.AdamW):
     def _has_steps(self, prepared: _Prepared) -> bool:
         """Whether the state is still the one that was prepared. Loading a checkpoint replaces it."""
         return _are_same(prepared.views, [self.state[weight].get("step") for weight in prepared.weights])
+
+
+def _addresses(weights: list[Tensor]) -> list[int]:
+    """Return the addresses of weights. `model.to` changes those, not the objects."""
+    return [weight.data_ptr() for weight in weights]
 
 
 def _are_same(some: list[Tensor], others: list[Any]) -> bool:

@@ -118,7 +118,8 @@ class KernelStep:
     @property
     def needs_calibration(self) -> bool:
         """Whether 8-bit floats still have their first scales, which are guesses."""
-        return self.float8 != "off" and self._saved_scales is None and not (self.scales and self.scales.is_calibrated)
+        has_scales = self._saved_scales is not None if self.scales is None else self.scales.is_calibrated
+        return self.float8 != "off" and not has_scales
 
     def largest(self) -> Tensor | None:
         """Return the largest numbers of this step, of which all processes need the maximum."""
@@ -126,18 +127,22 @@ class KernelStep:
 
     def state(self) -> dict[str, Any]:
         """Return the scales, for a checkpoint; empty without 8-bit floats."""
-        return {} if self.scales is None else self.scales.state()
+        return dict(self._saved_scales or {}) if self.scales is None else self.scales.state()
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Restore the result of `state`. Without scales in it, they are found again."""
-        self._saved_scales = state or None
-        if self._saved_scales is not None:
-            Scales.check(self._saved_scales, self._kinds())
+        """Restore the result of `state`; `CheckpointError` if a scale is missing."""
+        Scales.check(state, self._kinds())
+        # The first loss opens the scales, on the device where the model is then.
+        self._saved_scales, self.scales = state or None, None
+        self._parts.clear()
+        self.copies.forget()
 
     # Parts
 
     def _kinds(self) -> dict[str, str]:
         """Return the kind of each tensor that is converted to 8-bit floats, by its name."""
+        if self.float8 == "off":
+            return {}
         kinds = {"head.input": "activation", "head.weight": "weight"}
         if self.float8 == "head":
             return kinds
@@ -185,8 +190,8 @@ class KernelStep:
         if self.float8 == "head":
             return None
         assert self.scales is not None
-        parts = (self.scales[f"{name}.{part}"] for part in ("input", "weight", "gradient"))
-        return Float8Sites(*parts, in_weight_gradient=self.float8 == "all")
+        x, weight, gradient = (self.scales[f"{name}.{part}"] for part in ("input", "weight", "gradient"))
+        return Float8Sites(x, weight, gradient, in_weight_gradient=self.float8 == "all")
 
     def _head(self, uses_float8: bool) -> KernelHead:
         model, sites = self._model, None

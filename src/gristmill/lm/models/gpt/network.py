@@ -305,7 +305,7 @@ class GPT(Model):
                 )
         from gristmill.lm.models.gpt.kernel_step import KernelStep  # needs Triton
 
-        self._kernels = KernelStep(self, float8=float8, is_deterministic=is_deterministic)  # type: ignore[arg-type]
+        self._kernels = KernelStep(self, float8=float8, is_deterministic=is_deterministic)
         return self._kernels
 
     def stacked_weights(self) -> dict[str, int | tuple[int, ...]]:
