@@ -3,7 +3,7 @@
 Both models have the same number of parameters within 2 %, the same batches, bf16 autocast, torch.compile, SDPA, fused
 AdamW and clipping; they run in alternation. A step is that of the trainer: batch from the dataset, loss, backward,
 clipping, optimizer. The baseline and the rows without kernels are compiled. The rows with kernels are not: the kernels
-are the step. Results are written to results/lm_SHAPE.{md,json}.
+are the step, and a CUDA graph replays it. Results are written to results/lm_SHAPE.{md,json}.
 
     python benchmarks/bench_lm.py                        both shapes
     python benchmarks/bench_lm.py --only baseline,ours,all
@@ -36,6 +36,8 @@ from gristmill.lm.data.batch import Batch
 from gristmill.lm.data.token_dataset import TokenDataset
 from gristmill.lm.models.gpt.network import GPT, GPTConfig
 from gristmill.lm.models.model import Kernels
+from gristmill.lm.training.cuda_capture import CudaCapture
+from gristmill.lm.training.graphed_step import GraphedStep
 from gristmill.lm.training.meters import device_peak
 from gristmill.lm.training.optimizers import build_optimizer
 from gristmill.lm.training.weight_updates import WeightUpdates
@@ -99,7 +101,7 @@ QUICK = Shape(
 
 
 class Contestant:
-    """A model with its optimizer and batches. `update` takes the place of clipping and the optimizer's step."""
+    """A model with its optimizer and batches. With kernels, its step is that of the trainer, replayed from a graph."""
 
     def __init__(
         self,
@@ -111,6 +113,7 @@ class Contestant:
         is_compiled: bool,
         kernels: Kernels | None = None,
         precision: str = "bf16-mixed",
+        has_graph: bool = True,
     ) -> None:
         self.name, self.precision = name, precision
         self.num_parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -128,15 +131,36 @@ class Contestant:
             self._loss(self._dataset.batch(0)).backward()  # type: ignore[no-untyped-call]
             model.zero_grad()
             kernels.after_update()
+        self._graph: GraphedStep | None = None
+        if kernels is not None and has_graph:
+            self._graph = GraphedStep(
+                self._computed,
+                model,
+                widths=[shape.ours.context_length],
+                device=torch.device(self._device),
+                capture=CudaCapture(torch.device(self._device)),
+                prepare=kernels.opened,
+                before_replay=kernels.refresh,
+                others=kernels.changed,
+                is_single=True,
+            )
+
+    def _computed(self, fields: dict[str, Any], schedule: dict[str, Tensor], share: Tensor) -> dict[str, Tensor]:
+        loss = self._loss(Batch(**fields))
+        loss.backward()  # type: ignore[no-untyped-call]
+        return {"loss": loss.detach()}
 
     def step(self, number: int) -> Tensor:
         """One step of training; the loss stays on the device."""
         began = time.perf_counter()
         batch = self._dataset.batch(number)
         self.wait_seconds += time.perf_counter() - began
-        with torch.autocast(self._device, torch.bfloat16):
-            loss = self._loss(batch)
-        loss.backward()  # type: ignore[no-untyped-call]
+        if self._graph is not None:
+            loss = self._graph.computed(batch, {}, 1.0)["loss"]
+        else:
+            with torch.autocast(self._device, torch.bfloat16):
+                loss = self._loss(batch)
+            loss.backward()  # type: ignore[no-untyped-call]
         if self._updates is not None and self._kernels is not None:
             self._updates.update()
             self._kernels.after_update()
@@ -181,7 +205,9 @@ def baseline(shape: Shape) -> Contestant:
     )
 
 
-def ours(name: str, shape: Shape, *, float8: str | None = None, **changes: object) -> Contestant:
+def ours(
+    name: str, shape: Shape, *, float8: str | None = None, has_graph: bool = True, **changes: object
+) -> Contestant:
     """Gristmill's model with some settings changed: with kernels if `float8` is given, otherwise compiled."""
     model = GPT(replace(shape.ours, **changes)).to(shape.device)  # type: ignore[arg-type]
     has_kernels = float8 is not None and shape.device == "cuda"
@@ -195,6 +221,7 @@ def ours(name: str, shape: Shape, *, float8: str | None = None, **changes: objec
         is_compiled=kernels is None,
         kernels=kernels,
         precision=precision,
+        has_graph=has_graph,
     )
 
 
@@ -206,6 +233,8 @@ def contestants(shape: Shape) -> dict[str, Callable[[], Contestant]]:
         "head": lambda: ours("  float8 head", shape, float8="head"),
         "blocks": lambda: ours("  float8 blocks", shape, float8="blocks"),
         "all": lambda: ours("  float8 all", shape, float8="all"),
+        "no-graph": lambda: ours("  without a CUDA graph", shape, float8="off", has_graph=False),
+        "all-no-graph": lambda: ours("  float8 all, without a CUDA graph", shape, float8="all", has_graph=False),
         "plain": lambda: ours("  plain, compiled", shape),
         "qk-norm": lambda: ours("  with qk_norm", shape, float8="off", qk_norm=True),
     }

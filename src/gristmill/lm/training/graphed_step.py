@@ -166,15 +166,13 @@ class GraphedStep:
             with span("capture"):
                 self._warm_up(work)
                 with self._generators_unchanged():
-                    replay, stats = self._capture.captured(single_work if self._is_single else work)
+                    replay, results = self._capture.captured(single_work if self._is_single else work)
         except Exception as error:
             reason = "the device ran out of memory" if is_out_of_memory(error) else _first_line(error)
         else:
-            gradients = {
-                parameter: stats.pop(_name(number))
-                for number, parameter in enumerate(self._parameters)
-                if _name(number) in stats
-            }
+            named = {_name(number): parameter for number, parameter in enumerate(self._parameters)}
+            stats = {name: value for name, value in results.items() if name not in named}
+            gradients = {parameter: results[name] for name, parameter in named.items() if name in results}
             return _Graph(fields, values, replay, stats, gradients)
         raise CaptureError(reason)  # outside of the handler: the error would keep the tensors of its frames alive
 
