@@ -3,11 +3,13 @@
 Both models have the same number of parameters within 2 %, the same batches, bf16 autocast, torch.compile, SDPA, fused
 AdamW and clipping; they run in alternation. A step is that of the trainer: batch from the dataset, loss, backward,
 clipping, optimizer. The baseline and the rows without kernels are compiled. The rows with kernels are not: the kernels
-are the step. Results are written to results/lm_SHAPE.{md,json}.
+are the step, and a CUDA graph replays it. Results are written to results/lm_SHAPE.{md,json}.
 
     python benchmarks/bench_lm.py                        both shapes
     python benchmarks/bench_lm.py --only baseline,ours,all
     python benchmarks/bench_lm.py --shapes 124m --rounds 5 --steps 20
+    python benchmarks/bench_lm.py --to-loss 17m          time to the loss of the baseline instead (to_loss.py)
+    python benchmarks/bench_lm.py --to-loss 124m --texts english.txt code.txt multilingual.txt
     python benchmarks/bench_lm.py --quick                a smoke test on a CPU that writes nothing
 """
 
@@ -15,9 +17,11 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,12 +29,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+import to_loss
 from gristmill.bench.machine import describe_run
 from gristmill.bench.tables import markdown_table, write_result
 from gristmill.lm.data.batch import Batch
 from gristmill.lm.data.token_dataset import TokenDataset
 from gristmill.lm.models.gpt.network import GPT, GPTConfig
 from gristmill.lm.models.model import Kernels
+from gristmill.lm.training.cuda_capture import CudaCapture
+from gristmill.lm.training.graphed_step import GraphedStep
 from gristmill.lm.training.meters import device_peak
 from gristmill.lm.training.optimizers import build_optimizer
 from gristmill.lm.training.weight_updates import WeightUpdates
@@ -86,7 +93,7 @@ SHAPES = {
 
 QUICK = Shape(
     "quick",
-    GPTConfig(vocab_size=300, context_length=16, num_layers=2, num_heads=2, d_model=32, tie_embeddings=False),
+    GPTConfig(vocab_size=300, context_length=16, num_layers=2, num_heads=2, d_model=32, d_ff=80, tie_embeddings=False),
     baseline_heads=4,
     batch_size=2,
     device="cpu",
@@ -94,7 +101,7 @@ QUICK = Shape(
 
 
 class Contestant:
-    """A model with its optimizer and batches. `update` takes the place of clipping and the optimizer's step."""
+    """A model with its optimizer and batches. With kernels, its step is that of the trainer, replayed from a graph."""
 
     def __init__(
         self,
@@ -106,6 +113,7 @@ class Contestant:
         is_compiled: bool,
         kernels: Kernels | None = None,
         precision: str = "bf16-mixed",
+        has_graph: bool = True,
     ) -> None:
         self.name, self.precision = name, precision
         self.num_parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -123,15 +131,36 @@ class Contestant:
             self._loss(self._dataset.batch(0)).backward()  # type: ignore[no-untyped-call]
             model.zero_grad()
             kernels.after_update()
+        self._graph: GraphedStep | None = None
+        if kernels is not None and has_graph:
+            self._graph = GraphedStep(
+                self._computed,
+                model,
+                widths=[shape.ours.context_length],
+                device=torch.device(self._device),
+                capture=CudaCapture(torch.device(self._device)),
+                prepare=kernels.opened,
+                before_replay=kernels.refresh,
+                others=kernels.changed,
+                is_single=True,
+            )
+
+    def _computed(self, fields: dict[str, Any], schedule: dict[str, Tensor], share: Tensor) -> dict[str, Tensor]:
+        loss = self._loss(Batch(**fields))
+        loss.backward()  # type: ignore[no-untyped-call]
+        return {"loss": loss.detach()}
 
     def step(self, number: int) -> Tensor:
         """One step of training; the loss stays on the device."""
         began = time.perf_counter()
         batch = self._dataset.batch(number)
         self.wait_seconds += time.perf_counter() - began
-        with torch.autocast(self._device, torch.bfloat16):
-            loss = self._loss(batch)
-        loss.backward()  # type: ignore[no-untyped-call]
+        if self._graph is not None:
+            loss = self._graph.computed(batch, {}, 1.0)["loss"]
+        else:
+            with torch.autocast(self._device, torch.bfloat16):
+                loss = self._loss(batch)
+            loss.backward()  # type: ignore[no-untyped-call]
         if self._updates is not None and self._kernels is not None:
             self._updates.update()
             self._kernels.after_update()
@@ -176,7 +205,9 @@ def baseline(shape: Shape) -> Contestant:
     )
 
 
-def ours(name: str, shape: Shape, *, float8: str | None = None, **changes: object) -> Contestant:
+def ours(
+    name: str, shape: Shape, *, float8: str | None = None, has_graph: bool = True, **changes: object
+) -> Contestant:
     """Gristmill's model with some settings changed: with kernels if `float8` is given, otherwise compiled."""
     model = GPT(replace(shape.ours, **changes)).to(shape.device)  # type: ignore[arg-type]
     has_kernels = float8 is not None and shape.device == "cuda"
@@ -190,6 +221,7 @@ def ours(name: str, shape: Shape, *, float8: str | None = None, **changes: objec
         is_compiled=kernels is None,
         kernels=kernels,
         precision=precision,
+        has_graph=has_graph,
     )
 
 
@@ -201,6 +233,8 @@ def contestants(shape: Shape) -> dict[str, Callable[[], Contestant]]:
         "head": lambda: ours("  float8 head", shape, float8="head"),
         "blocks": lambda: ours("  float8 blocks", shape, float8="blocks"),
         "all": lambda: ours("  float8 all", shape, float8="all"),
+        "no-graph": lambda: ours("  without a CUDA graph", shape, float8="off", has_graph=False),
+        "all-no-graph": lambda: ours("  float8 all, without a CUDA graph", shape, float8="all", has_graph=False),
         "plain": lambda: ours("  plain, compiled", shape),
         "qk-norm": lambda: ours("  with qk_norm", shape, float8="off", qk_norm=True),
     }
@@ -219,7 +253,19 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--only", help="names of rows, separated by commas: baseline, ours, head, blocks, all, …")
     parser.add_argument("--quick", action="store_true", help="a tiny model on a CPU; writes nothing")
+    parser.add_argument("--to-loss", choices=[*SHAPES, "quick"], help="measure the time to the loss of the baseline")
+    parser.add_argument("--texts", nargs="*", type=Path, default=[], help="texts beside the sample corpus (--to-loss)")
+    parser.add_argument("--shards", type=Path, help="folder for the shards, which are kept (--to-loss)")
+    parser.add_argument("--sample-size", type=float, default=0.3, help="GB of the sample corpus (--to-loss)")
+    parser.add_argument("--tokens", type=float, help="tokens of the baseline (--to-loss)")
+    parser.add_argument("--rates", default="1e-3,2e-3,4e-3", help="learning rates of the baseline (--to-loss)")
+    parser.add_argument("--share", type=float, default=0.6, help="tokens of recipes, of the baseline's (--to-loss)")
+    parser.add_argument("--recipes", default="", help="names of recipes, separated by commas (--to-loss)")
+    parser.add_argument("--no-ingredients", action="store_true", help="skip the single ingredients (--to-loss)")
     arguments = parser.parse_args()
+    if arguments.to_loss:
+        run_to_loss(arguments)
+        return
     if arguments.quick:
         contest(QUICK, 2, 2, None)
         return
@@ -228,6 +274,45 @@ def main() -> None:
     torch.set_float32_matmul_precision("high")
     for name in arguments.shapes.split(","):
         contest(SHAPES[name], arguments.rounds, arguments.steps, arguments.only)
+
+
+def run_to_loss(arguments: argparse.Namespace) -> None:
+    """Make the corpus, and measure the time to the loss of the baseline."""
+    is_quick = arguments.to_loss == "quick"
+    shape = QUICK if is_quick else SHAPES[arguments.to_loss]
+    model = replace(shape.ours, vocab_size=shape.ours.vocab_size if not is_quick else 512)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) if arguments.shards is None else arguments.shards
+        sample_bytes = 200_000 if is_quick else int(arguments.sample_size * 1e9)
+        shards = to_loss.make_shards(
+            folder, sample_bytes=sample_bytes, texts=arguments.texts, vocab_size=model.required_vocab_size
+        )
+        num_tokens = int(arguments.tokens or {"17m": 60e6, "124m": 300e6, "quick": 20 * 32}[arguments.to_loss])
+        chosen = to_loss.Contest(
+            shape.name,
+            model,
+            shape.baseline_heads,
+            shape.batch_size,
+            shards,
+            num_tokens,
+            num_held_out=8 if is_quick else 2_000_000 // model.context_length,
+            device=shape.device,
+        )
+        recipes = {
+            name: {**options, **({"float8": "off"} if is_quick else {})}
+            for name, options in to_loss.RECIPES.items()
+            if not arguments.recipes or name in arguments.recipes.split(",")
+        }
+        names = ["sample corpus", *(path.stem for path in arguments.texts)]
+        to_loss.contest(
+            chosen,
+            corpus=" and ".join(names),
+            folder=folder if is_quick else RESULTS,
+            rates=[float(rate) for rate in arguments.rates.split(",")],
+            recipes=recipes,
+            share=arguments.share,
+            with_ingredients=not arguments.no_ingredients and not is_quick,
+        )
 
 
 def contest(shape: Shape, num_rounds: int, num_steps: int, only: str | None) -> None:

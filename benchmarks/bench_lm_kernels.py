@@ -11,7 +11,6 @@ the bytes that the kernel must read and write. Results are written to results/lm
 from __future__ import annotations
 
 import argparse
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -239,6 +238,12 @@ def other_cases() -> list[Case]:
     ]
 
 
+def copy_speed() -> float:
+    """Return the bytes per second, read and written, of a large copy."""
+    source, target = (torch.empty(2_000_000_000, dtype=torch.uint8, device="cuda") for _ in range(2))
+    return 4e9 / (milliseconds(lambda: target.copy_(source)) / 1e3)
+
+
 def main() -> None:
     """Time all cases, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -246,9 +251,7 @@ def main() -> None:
     parser.add_argument("--no-compile", action="store_true", help="leave out torch.compile")
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    source, target = (torch.empty(2_000_000_000, dtype=torch.uint8, device="cuda") for _ in range(2))
-    speed = 4e9 / (milliseconds(functools.partial(target.copy_, source)) / 1e3)
-    del source, target
+    speed = copy_speed()
     rows, data = [], {}
     makers = (norm_cases, rope_cases, swiglu_cases, lambda: loss_cases(tunes=arguments.tune), other_cases)
     for make in makers:

@@ -58,7 +58,9 @@ OPTIMIZER = (
     *("optimizer", "global_batch_size", "warmup_steps", "schedule", "final_fraction", "decay_fraction"),
     *("weight_decay", "clip_norm", "beta1", "beta2", "eps", "muon_learning_rate", "muon_momentum"),
 )
-MACHINE = ("num_nodes", "strategy", "kernels", "compile_mode", "activation_checkpointing", "deterministic")
+MACHINE = (
+    *("num_nodes", "strategy", "kernels", "compile_mode", "cuda_graphs", "activation_checkpointing", "deterministic"),
+)
 RECORDS = (*("limit_val_batches", "keep", "log_interval", "log", "sample_interval", "sample_prompt", "sample_tokens"),)
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "common": COMMON,

@@ -166,6 +166,11 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
         return self.num_windows
 
     @property
+    def bounds(self) -> list[int]:
+        """The lengths that batches can have: one."""
+        return [self._context_length]
+
+    @property
     def context_length(self) -> int:
         """Inputs per window."""
         return self._context_length

@@ -1,7 +1,8 @@
 """The copies of weights that products read: in bfloat16, and in 8-bit floats.
 
-Weights are float32. Their copies are made once per step, not in every forward pass: several micro-batches of a step
-share them, and AdamW's kernel writes the bfloat16 copies with the weights (adamw.py).
+Weights are float32. Their copies in bfloat16 are made once per step, not in every forward pass: several micro-batches
+of a step share them, and AdamW's kernel writes them with the weights (adamw.py). Copies in 8-bit floats are made from
+those in every forward pass, and its backward pass uses them too.
 
 A copy is valid until its weight changes. Most changes count up the version of a tensor, but changes through `.data` do
 not, and some optimizers use it. Therefore all copies are made again after a step, except those that were written.
@@ -55,8 +56,6 @@ class WeightCopies:
         stale = [weight for weight in self._weights if self._versions.get(id(weight)) != weight._version]
         if not stale:
             return
-        for weight in stale:
-            self._small.pop(id(weight), None)
         torch._foreach_copy_([self.buffer(weight) for weight in stale], [weight.detach() for weight in stale])
         self._versions |= {id(weight): weight._version for weight in stale}
 
@@ -79,4 +78,10 @@ class WeightCopies:
         """After a step: all copies are invalid, except those written by the optimizer."""
         self._versions = {key: version for key, version in self._versions.items() if key in self._written}
         self._written.clear()
+
+    def forget_float8(self) -> None:
+        """Convert weights to 8-bit floats again when they are needed next.
+
+        Every forward pass begins with this, so a CUDA graph contains the conversions that it needs.
+        """
         self._small.clear()

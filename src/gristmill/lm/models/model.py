@@ -64,6 +64,15 @@ class Kernels(Protocol):
     def needs_calibration(self) -> bool:
         """Whether a forward and backward pass without an update must come first, to find scales."""
 
+    def opened(self, batch: Batch) -> Batch:
+        """Allocate what batches like this one need before a CUDA graph is captured, and return the batch."""
+
+    def refresh(self) -> None:
+        """Make the copies of changed weights. `loss` does that too, but the replay of a CUDA graph does not."""
+
+    def changed(self) -> list[Tensor]:
+        """Return the tensors that a forward and backward pass changes."""
+
     def largest(self) -> Tensor | None:
         """Return numbers of which all processes need the maximum before `after_update`, to change in place."""
 
@@ -112,6 +121,10 @@ class Model(nn.Module):
     addition."""
     VALIDATES_EAGERLY: ClassVar[bool] = False
     """Whether validation of a compiled model runs uncompiled, to save a second compilation."""
+    CAPTURES_STEPS: ClassVar[bool] = False
+    """Whether a CUDA graph can replay `loss` and its backward pass: they never wait for the device, and do the same
+    operations for all batches of one shape. The tensors that a `Watch` receives are then overwritten by the next step,
+    so it copies those that it keeps."""
     EXPORTS: ClassVar[tuple[str, ...]] = ()
     """Formats of `gm.lm.export` that `exported` supports. They are not inherited, because a subclass may compute
     something else: each class names its own."""
@@ -181,7 +194,17 @@ class Model(nn.Module):
     # Kernels
 
     def why_no_kernels(self) -> str | None:
-        """Return why the training step of this model cannot use Triton kernels; None if it can."""
+        """Return why the training step of this model cannot use Triton kernels; None if it can.
+
+        Returns:
+            The reason, for a message.
+
+        Examples:
+            >>> import gristmill as gm
+            >>> config = gm.lm.VAEConfig(vocab_size=300, max_sequence_length=16, d_model=32, num_heads=2, latent_dim=4)
+            >>> gm.lm.SequenceVAE(config).why_no_kernels()
+            "model='vae' has no kernels"
+        """
         return f"model={self.config.name!r} has no kernels"
 
     def use_kernels(self, *, float8: str = "off", is_deterministic: bool = False) -> Kernels:

@@ -73,7 +73,7 @@ ROUNDING = frozenset(
     {
         *("batch_size", "gradient_accumulation_steps", "precision", "compile_model", "compile_mode"),
         *("activation_checkpointing", "device", "devices", "num_nodes", "strategy", "deterministic"),
-        *("kernels", "float8"),
+        *("kernels", "float8", "cuda_graphs"),
     }
 )
 # The options in ROUNDING that decide how a step is divided into micro-batches and devices.
@@ -155,6 +155,9 @@ class TrainConfig:
     Triton kernels need no compilation and ignore it."""
     compile_mode: Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] = "default"
     """Mode of torch.compile."""
+    cuda_graphs: Literal["auto", "off"] = "auto"
+    """auto: replay the step from CUDA graphs where the model, the data and the device support them. off: launch every
+    kernel of every step. Results are the same."""
     activation_checkpointing: bool = False
     """Recompute each layer in the backward pass instead of storing its activations: less memory, more time."""
     device: DeviceName = "auto"

@@ -29,6 +29,7 @@ class TrainOptions(TypedDict, total=False):
     d_model: int
     d_ff: int | None
     rope_theta: float
+    output_init: Literal["scaled", "zero"]
     qk_norm: bool
     sliding_window: int | None
     tie_embeddings: bool
@@ -97,6 +98,7 @@ class TrainOptions(TypedDict, total=False):
     float8: Float8
     compile_model: bool
     compile_mode: Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+    cuda_graphs: Literal["auto", "off"]
     activation_checkpointing: bool
     device: DeviceName
     devices: int

@@ -23,6 +23,8 @@ from gristmill.lm.models.requests import TextRequest
 from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training.advice import NOT_FINITE, Situation, advice
 from gristmill.lm.training.config import TrainConfig
+from gristmill.lm.training.graphed_step import CaptureError, GraphedStep
+from gristmill.lm.training.graphs import describe_graphs, graphed_step, why_no_graphs
 from gristmill.lm.training.kernels import describe_kernels, use_kernels
 from gristmill.lm.training.launchers import find_world
 from gristmill.lm.training.meters import Reading, first_bad_step, measured_matmul_flops, memory_bytes
@@ -97,6 +99,15 @@ class Run:
         for message in describe_kernels(config, self.kernels):
             notify(message)
         self.module = new_module(fabric, config, self.model, self.kernels)
+        self.graphs: GraphedStep | None = None
+        world_size = fabric.world_size
+        if not why_no_graphs(
+            config, self.model, self.dataset, fabric.device, world_size=world_size, kernels=self.kernels
+        ):
+            self.graphs = graphed_step(
+                config, self.model, self.dataset, fabric.device, self._compute, kernels=self.kernels
+            )
+            notify(describe_graphs(self.dataset))
         self.validation = Validation(
             fabric, config, data, val_dataset, validation_module(config, self.model, self.module)
         )
@@ -157,6 +168,8 @@ class Run:
 
     def begin_step(self) -> dict[str, Tensor]:
         """Set the dropout seed and learning rate of this step, and return the schedule of the model."""
+        if self.graphs is not None:
+            self.graphs.begin()
         torch.manual_seed(step_seed(self.config.seed, self.step, self.fabric.global_rank))
         scale = learning_rate(
             self.step,
@@ -196,6 +209,28 @@ class Run:
         # Times world_size, because gradients are averaged over the devices.
         share: Tensor = batch.num_targets * (self.fabric.world_size / self._num_targets)
         return share
+
+    def compute(self, batch: Batch, schedule: dict[str, Tensor], share: Tensor | float) -> dict[str, Tensor]:
+        """Run forward and backward on a micro-batch, and return the statistics of its loss.
+
+        They are valid until the next call.
+        """
+        if self.graphs is not None:
+            try:
+                return self.graphs.computed(batch, schedule, share)
+            except CaptureError as error:
+                reason = str(error)
+            self.graphs = None  # frees the memory of the graphs
+            self.notify(f"no CUDA graphs: {reason}. The run continues without them, more slowly.")
+        return self._compute(dict(vars(batch)), schedule, share)
+
+    def _compute(self, fields: dict[str, Any], schedule: dict[str, Tensor], share: Tensor | float) -> dict[str, Tensor]:
+        stats: dict[str, Tensor]
+        with span("forward"):
+            loss, stats = self.module(fields, schedule)
+        with span("backward"):
+            self.fabric.backward(loss * share)
+        return stats
 
     @spanned("update weights")
     def update_weights(self) -> Tensor:
@@ -373,6 +408,7 @@ class Run:
 
     def close(self) -> None:
         """Wait for pending writes and close all files, each even if closing another one fails."""
+        self.graphs = None
         with contextlib.ExitStack() as closed:
             closed.callback(self.recorder.close)
             closed.callback(self.validation.close)

@@ -269,12 +269,9 @@ def train_steps(run: Run) -> None:
             losses = torch.zeros(len(averaging), device=fabric.device)
             for micro_step in range(num_micro_steps):
                 batch = run.next_batch(micro_step)
+                share = run.share_of_step(batch)
                 with fabric.no_backward_sync(run.module, enabled=micro_step + 1 < num_micro_steps):
-                    with span("forward"):
-                        micro_loss, stats = run.module(dict(vars(batch)), schedule)
-                    share = run.share_of_step(batch)
-                    with span("backward"):
-                        fabric.backward(micro_loss * share)
+                    stats = run.compute(batch, schedule, share)
                 shares = {"token": share, "sequence": 1 / num_micro_steps}
                 losses += torch.stack([stats[name] * shares[averaging[name]] for name in averaging])
             grad_norm = run.update_weights()

@@ -81,9 +81,9 @@ class KernelStep:
             uses_float8 = self.float8 != "off" and model.training and torch.is_grad_enabled()
             if uses_float8:
                 self._check_float8(batch)
-            if uses_float8 and self.scales is None:
-                self._open_scales(ids_N.device, num_targets=len(targets_N))
-            self.copies.refresh()
+                self.opened(batch)
+            self.refresh()
+            self.copies.forget_float8()
             blocks, head, heads = self._built(uses_float8)
             tape = Tape()
             view = causal_view(model.cos_TK, model.sin_TK, 0, num_tokens)
@@ -98,6 +98,20 @@ class KernelStep:
                 stream_ND, delta_ND = block_with_kernels(block, stream_ND, delta_ND, heads, num_tokens, attention)
             assert delta_ND is not None  # a model has at least one layer
             return head_loss_with_kernels(head, stream_ND, delta_ND, targets_N, tape if model.head is None else None)
+
+    def opened(self, batch: Batch) -> Batch:
+        """Create the scales of 8-bit floats if there are none yet, and return the batch."""
+        if self.float8 != "off" and self.scales is None:
+            self._open_scales(batch.targets_BT.device, num_targets=batch.targets_BT.numel())
+        return batch
+
+    def refresh(self) -> None:
+        """Make the copies of weights that have changed."""
+        self.copies.refresh()
+
+    def changed(self) -> list[Tensor]:
+        """Return the tensors that a pass changes: the largest numbers of the tensors in 8-bit floats."""
+        return [] if self.scales is None else [self.scales.largest()]
 
     def after_update(self) -> None:
         """After the weights were updated: compute the scales of the next step, and forget copies of old weights."""

@@ -126,7 +126,8 @@ class GPT(Model):
 
     Weights are drawn from torch's global generator: every matrix from a normal distribution with standard deviation
     0.02, except the matrices that write into the residual stream (attention.output, feed_forward.down), which use 0.02
-    / sqrt(2 L) so that the stream does not grow with depth. Norms start at 1, padding rows of embedding and head at 0.
+    / sqrt(2 L) so that the stream does not grow with depth, or start at 0 with `output_init="zero"`. Norms start at 1,
+    padding rows of embedding and head at 0.
 
     Args:
         config: The options of the model, with `vocab_size` set.
@@ -182,7 +183,7 @@ class GPT(Model):
     @torch.no_grad()
     def initialise(self) -> None:
         """Draw all parameters again from torch's global generator."""
-        residual_std = INIT_STD / math.sqrt(2 * self.config.num_layers)
+        residual_std = INIT_STD / math.sqrt(2 * self.config.num_layers) if self.config.output_init == "scaled" else 0.0
         for name, parameter in self.named_parameters():
             if parameter.dim() < 2:
                 nn.init.ones_(parameter)
@@ -255,7 +256,16 @@ class GPT(Model):
         return loss, {"loss": loss.detach()}
 
     def why_no_kernels(self) -> str | None:
-        """Return why the training step of this model cannot use Triton kernels; None if it can."""
+        """Return why the training step of this model cannot use Triton kernels; None if it can.
+
+        Returns:
+            The first option or size that rules them out, for a message.
+
+        Examples:
+            >>> config = GPTConfig(vocab_size=300, context_length=8, num_layers=2, num_heads=2, d_model=16)
+            >>> GPT(config).why_no_kernels()
+            'heads have a size of 8, and kernels need a power of 2 from 16 to 256'
+        """
         c, own = self.config, type(self)
         window = c.sliding_window is not None and c.sliding_window < c.context_length
         reasons = {

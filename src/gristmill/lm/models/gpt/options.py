@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from gristmill.errors import OptionError
 from gristmill.lm.models.config import WindowModelConfig, check_heads
@@ -42,6 +42,9 @@ class GPTConfig(WindowModelConfig):
     """Width of the feed-forward layers. None: 8/3 of d_model, rounded up to a multiple of 64."""
     rope_theta: Positive = 10_000.0
     """Base of the rotary position embedding."""
+    output_init: Literal["scaled", "zero"] = "scaled"
+    """Initial weights of the matrices that write into the residual stream. scaled: smaller in deeper models. zero: each
+    block starts as the identity."""
     qk_norm: bool = False
     """Normalize queries and keys per head (RMSNorm) before rotary positions. Keeps large models stable."""
     sliding_window: Count | None = None

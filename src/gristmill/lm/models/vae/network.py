@@ -282,6 +282,8 @@ class SequenceVAE(Model):
     """Prefixes of weights that exist only while an option is on."""
     VALIDATES_EAGERLY = True
     """True: compiling again for evaluation takes longer than a few validations."""
+    CAPTURES_STEPS = True
+    """True: the loss never waits for the device."""
 
     config: VAEConfig
     cos_TK: Tensor
