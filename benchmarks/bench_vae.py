@@ -59,7 +59,7 @@ COMMON |= {"warmup_steps": 0, "schedule": "constant", "kl_schedule": "constant"}
 UNOPTIMIZED = {
     **{"batch_size": 1, "gradient_accumulation_steps": 1, "num_workers": 2, "pin_memory": False, "precision": "32"},
     **{"max_sequence_length": 2000, "update_frequency": 20, "window_size": 100, "plot_frequency": 500},
-    **{"val_check_interval": 0.05, "limit_val_batches": 1.0},
+    **{"val_check_interval": 0.05, "limit_val_batches": 1.0, "cuda_graphs": "off"},
 }
 # Each entry is added to all previous ones. None: the default of the trainer.
 LADDER: dict[str, dict[str, Any]] = {
@@ -80,6 +80,7 @@ LADDER: dict[str, dict[str, Any]] = {
     "batch 32, accumulation 1, bf16-mixed": {
         **{"batch_size": 32, "gradient_accumulation_steps": 1, "precision": "bf16-mixed"}
     },
+    "CUDA graphs": {"cuda_graphs": "auto"},
 }
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "vae.md"
 MARKS = ("<!-- vae_ladder.json: begin -->", "<!-- vae_ladder.json: end -->")

@@ -177,7 +177,7 @@ def test_a_slot_is_used_again_only_when_its_batch_has_been_copied():
     def fill(arrays, sequences_B, width):
         arrays[0][:] = sequences_B[:, None]
 
-    worker = Worker(new_slots(3, 64), fill, None)
+    worker = Worker(new_slots(3 * 64).view(3, 64), fill, None)
     events = [Event() for _ in range(3)]
     for number, event in enumerate(events):
         worker.ask(np.array([number, number]), 4)

@@ -181,9 +181,10 @@ class WorkerLoader:
     def _start(self) -> None:
         num_slots = self._prefetch_factor + MORE_SLOTS
         try:
-            slots_WSC = new_slots(self._num_workers * num_slots, self._slot_bytes).unflatten(0, (-1, num_slots))
+            slots_C = new_slots(self._num_workers * num_slots * self._slot_bytes)
         except RuntimeError as error:
             raise self._failed(f"no shared memory for the data workers: {error}") from error
+        slots_WSC = slots_C.view(self._num_workers, num_slots, self._slot_bytes)
         self._workers = _Workers()
         if self._pin_memory and slots_WSC.nbytes <= MAX_LOCKED_BYTES:
             self._workers.locked = PageLocked(slots_WSC, self._device)

@@ -37,10 +37,10 @@ Arrays: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float32] | None]
 Fill: TypeAlias = Callable[[Arrays, NDArray[np.int64], int], None]
 
 
-def new_slots(number: int, num_bytes: int) -> Tensor:
-    """Return shared memory for `number` slots. Pages are allocated when they are first written."""
-    storage = torch.UntypedStorage._new_shared(number * num_bytes)
-    return torch.empty(0, dtype=torch.uint8).set_(storage).view(number, num_bytes)  # type: ignore[call-overload]
+def new_slots(num_bytes: int) -> Tensor:
+    """Return shared memory for slots, as bytes. Pages are allocated when they are first written."""
+    storage: Any = torch.UntypedStorage._new_shared(num_bytes)  # type: ignore[no-untyped-call]
+    return torch.empty(0, dtype=torch.uint8).set_(storage)
 
 
 def arrays_in(slot: NDArray[np.uint8], num_rows: int, width: int, dim: int | None) -> Arrays:
@@ -154,7 +154,8 @@ class PageLocked:
     def __init__(self, memory: Tensor, device: torch.device) -> None:
         """`is_locked` is False if the system does not allow that."""
         self._memory = memory
-        code = torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, PORTABLE)
+        self._runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        code = self._runtime.cudaHostRegister(memory.data_ptr(), memory.nbytes, PORTABLE)
         self.is_locked = int(code) == 0
         if not self.is_locked:
             with contextlib.suppress(RuntimeError):  # CUDA reports the error again at the next kernel
@@ -163,5 +164,5 @@ class PageLocked:
     def end(self) -> None:
         """Unlock the memory. The device must have finished its copies."""
         if self.is_locked:
-            torch.cuda.cudart().cudaHostUnregister(self._memory.data_ptr())
+            self._runtime.cudaHostUnregister(self._memory.data_ptr())
             self.is_locked = False
