@@ -19,6 +19,8 @@ In reading order:
     run.py, set_up.py                      Run: the state of the loop and its setup
     auto_batch.py                          the largest micro-batch that fits
     losses.py                              the loss as a module, and its mean over many batches
+    graphs.py                              whether a run replays its steps from CUDA graphs
+    graphed_step.py, cuda_capture.py       forward and backward, captured once per batch shape and replayed
     schedules.py                           the learning rate of a step
     optimizers.py, muon.py                 AdamW and Muon
     muon_sharing.py                        Muon on several devices
