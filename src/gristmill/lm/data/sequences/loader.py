@@ -186,11 +186,11 @@ class WorkerLoader:
             raise self._failed(f"no shared memory for the data workers: {error}") from error
         slots_WSC = slots_C.view(self._num_workers, num_slots, self._slot_bytes)
         self._workers = _Workers()
-        if self._pin_memory and slots_WSC.nbytes <= MAX_LOCKED_BYTES:
-            self._workers.locked = PageLocked(slots_WSC, self._device)
         weakref.finalize(self, self._workers.stop)
         for slots_SC in slots_WSC:
             self._workers.running.append(Worker(slots_SC, self._fill, self._dim))
+        if self._pin_memory and slots_WSC.nbytes <= MAX_LOCKED_BYTES:
+            self._workers.locked = PageLocked(slots_WSC, self._device)
 
     def _begin(self, number: int) -> None:
         """Drop all requests, and request the batches from `number` on."""

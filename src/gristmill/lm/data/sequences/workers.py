@@ -25,7 +25,6 @@ import torch.multiprocessing  # registers how a shared tensor is sent to a proce
 from numpy.typing import NDArray
 from torch import Tensor
 
-
 __all__ = ["PageLocked", "Worker", "arrays_in", "new_slots"]
 
 # A slot may be needed while the batches before it are still being copied to the device.
