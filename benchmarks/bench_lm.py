@@ -236,6 +236,7 @@ def contestants(shape: Shape) -> dict[str, Callable[[], Contestant]]:
         "no-graph": lambda: ours("  without a CUDA graph", shape, float8="off", has_graph=False),
         "all-no-graph": lambda: ours("  float8 all, without a CUDA graph", shape, float8="all", has_graph=False),
         "plain": lambda: ours("  plain, compiled", shape),
+        "one-part": lambda: ours("  loss in one part", shape, float8="off", loss_parts=1),
         "qk-norm": lambda: ours("  with qk_norm", shape, float8="off", qk_norm=True),
     }
     if shape.ours.num_heads != shape.baseline_heads:

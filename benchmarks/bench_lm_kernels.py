@@ -163,10 +163,10 @@ def loss_cases(*, tunes: bool) -> list[Case]:
 
     def variant(block: int, num_warps: int) -> Callable[[], None]:
         def run() -> None:
-            kept = cross_entropy.BLOCK, cross_entropy.NUM_WARPS
-            cross_entropy.BLOCK, cross_entropy.NUM_WARPS = block, num_warps
+            kept = cross_entropy.WIDE_BLOCK, cross_entropy.WIDE_NUM_WARPS
+            cross_entropy.WIDE_BLOCK, cross_entropy.WIDE_NUM_WARPS = block, num_warps
             kernel(logits)
-            cross_entropy.BLOCK, cross_entropy.NUM_WARPS = kept
+            cross_entropy.WIDE_BLOCK, cross_entropy.WIDE_NUM_WARPS = kept
 
         return run
 

@@ -22,8 +22,11 @@ from gristmill.lm.kernels.float8 import LARGEST
 
 __all__ = ["cross_entropy", "plain_cross_entropy"]
 
-BLOCK = 4096  # columns at a time
-NUM_WARPS = 32  # large programs, so that few rows compete for the cache
+# Columns at a time, and warps per program. The programs of wide rows are large, so that few rows compete for the cache.
+# More small programs are faster if all of their rows fit into it: 0.69 instead of 1.00 ms for 10,000 columns.
+BLOCK, NUM_WARPS = 2048, 8
+WIDE_BLOCK, WIDE_NUM_WARPS = 4096, 32
+WIDE = 16_384  # columns
 
 
 def plain_cross_entropy(
@@ -52,6 +55,7 @@ def cross_entropy(
     which is between -factor and factor, within the range of 8-bit floats.
     """
     is_small = grad_CV is not None and grad_CV.dtype in LARGEST
+    block, num_warps = (WIDE_BLOCK, WIDE_NUM_WARPS) if vocab_size > WIDE else (BLOCK, NUM_WARPS)
     _cross_entropy[(len(logits_CV),)](
         logits_CV,
         logits_CV if grad_CV is None else grad_CV,
@@ -63,12 +67,12 @@ def cross_entropy(
         math.log2(factor),
         vocab_size,
         logits_CV.shape[1],
-        vocab_size // BLOCK * BLOCK,
-        BLOCK,
+        vocab_size // block * block,
+        block,
         IGNORED,
         grad_CV is not None,
         is_small,
-        num_warps=NUM_WARPS,
+        num_warps=num_warps,
     )
 
 

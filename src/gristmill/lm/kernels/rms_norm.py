@@ -20,6 +20,7 @@ from gristmill.lm.kernels.float8 import E4M3, Site, largest_of, to_float8
 
 __all__ = ["Normed", "add_rms_norm", "plain_add_rms_norm", "rms_norm_gradient"]
 
+NARROW = 512  # columns, up to which a program handles twice as many tokens
 ROWS = 4  # tokens per program of the forward kernel
 ROWS_BACKWARD = 2
 # Programs of the backward kernel per multiprocessor. Each adds the gradient of the weight over all its tokens.
@@ -63,7 +64,8 @@ def add_rms_norm(
     normed_ND = torch.empty_like(x_ND) if keeps_normed else None
     float8_ND = None if site is None else torch.empty(x_ND.shape, device=x_ND.device, dtype=site.dtype)
     factor_N = torch.empty(num_tokens, device=x_ND.device, dtype=torch.float32)
-    _forward[(triton.cdiv(num_tokens, ROWS),)](
+    rows = ROWS * (2 if width <= NARROW and site is not None else 1)
+    _forward[(triton.cdiv(num_tokens, rows),)](
         x_ND,
         x_ND if delta_ND is None else delta_ND,
         weight_D,
@@ -77,7 +79,7 @@ def add_rms_norm(
         eps,
         width,
         triton.next_power_of_2(width),
-        ROWS,
+        rows,
         delta_ND is not None,
         keeps_normed,
         site is not None,
@@ -145,7 +147,8 @@ def rms_norm_gradient(
     `grad_normed_ND` is multiplied first.
     """
     num_tokens, width = stream_ND.shape
-    num_programs = min(_num_programs(stream_ND.device), triton.cdiv(num_tokens, ROWS_BACKWARD))
+    rows = ROWS_BACKWARD * (2 if width <= NARROW else 1)
+    num_programs = min(_num_programs(stream_ND.device), triton.cdiv(num_tokens, rows))
     grad_ND = torch.empty_like(stream_ND)
     partial_PD = torch.empty(num_programs, width, device=stream_ND.device, dtype=torch.float32)
     _backward[(num_programs,)](
@@ -161,7 +164,7 @@ def rms_norm_gradient(
         num_programs,
         width,
         triton.next_power_of_2(width),
-        ROWS_BACKWARD,
+        rows,
         grad_stream_ND is not None,
         scale is not None,
         num_warps=2,
