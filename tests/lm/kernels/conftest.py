@@ -77,5 +77,13 @@ def same_random_numbers():
 
 
 @pytest.fixture(scope="session")
+def shards(tmp_path_factory):
+    """Without a validation split, because validation would take longer than a few steps."""
+    from lm.tiny_runs import build_shards
+
+    return build_shards(tmp_path_factory.mktemp("shards") / "shards", number=40, val=False)
+
+
+@pytest.fixture(scope="session")
 def device():
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
