@@ -12,8 +12,14 @@ import sys
 from importlib.machinery import PathFinder
 
 find = PathFinder.find_spec
+
+
+def find_others(finder, name, *arguments):
+    return None if name.split(".")[0] == "triton" else find(name, *arguments)
+
+
 if sys.argv[1] == "missing":
-    PathFinder.find_spec = lambda name, *others: None if name.split(".")[0] == "triton" else find(name, *others)
+    PathFinder.find_spec = classmethod(find_others)
 import gristmill as gm
 
 dir(gm.lm)
