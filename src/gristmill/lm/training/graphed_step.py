@@ -5,8 +5,8 @@ to run them. A captured graph is launched at once. It reads and writes the same 
 step exchanges with the rest of the run has a fixed place:
 
     inputs      the fields of the batch, the schedule of the model and the share of the micro-batch
-    gradients   persistent tensors, to which the backward pass adds; `begin` sets them to 0. If a step is a single graph,
-                the tensors that its backward pass writes, which saves the addition
+    gradients   persistent tensors, to which the backward pass adds; `begin` sets them to 0. If a step is a single
+                graph, the tensors that its backward pass writes, which saves the addition
     buffers     the buffers of the model, which a replay updates in place
     statistics  tensors that the next replay overwrites
 
