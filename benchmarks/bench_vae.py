@@ -6,11 +6,13 @@ share of the documents, so a slow minute of the machine affects all of them. Val
 plots occur at the steps of the whole epoch, and their time counts. Checkpoints are omitted, and compilation happens
 before the first round. Tokens are counted without padding.
 
-A second part compares blocks of steps with and without the monitor, in alternation, in one run. A third part writes the
-table of docs/vae.md from results/vae_ladder.json.
+The part "step" compares the step with and without CUDA graphs, and the part "monitor" the step with and without the
+monitor. Both use blocks of steps in alternation, in one compiled run. The part "docs" writes the table of docs/vae.md
+from results/vae_ladder.json.
 
-    python benchmarks/bench_vae.py                        ladder and monitor; results/vae_{ladder,monitor}.{md,json}
+    python benchmarks/bench_vae.py                        ladder, step and monitor; results/vae_{ladder,step,monitor}.*
     python benchmarks/bench_vae.py --parts ladder,docs --seconds 480
+    python benchmarks/bench_vae.py --parts step,monitor
     python benchmarks/bench_vae.py --parts docs
 """
 
@@ -38,8 +40,11 @@ from gristmill.lm.data.sequences import open_sequences
 from gristmill.lm.models.vae.options import VAEConfig
 from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.devices import launch
+from gristmill.lm.training.graphed_step import GraphedStep
+from gristmill.lm.training.graphs import graphed_step
+from gristmill.lm.training.losses import LossModule
 from gristmill.lm.training.run import Run
-from gristmill.lm.training.trainer import train_steps
+from gristmill.lm.training.trainer import train_steps, without_garbage_collection
 from gristmill.sample_corpus import write_sample_corpus
 from results_folder import RESULTS
 from vae_plot import draw_ladder
@@ -54,7 +59,7 @@ COMMON |= {"warmup_steps": 0, "schedule": "constant", "kl_schedule": "constant"}
 UNOPTIMIZED = {
     **{"batch_size": 1, "gradient_accumulation_steps": 1, "num_workers": 2, "pin_memory": False, "precision": "32"},
     **{"max_sequence_length": 2000, "update_frequency": 20, "window_size": 100, "plot_frequency": 500},
-    **{"val_check_interval": 0.05, "limit_val_batches": 1.0},
+    **{"val_check_interval": 0.05, "limit_val_batches": 1.0, "cuda_graphs": "off"},
 }
 # Each entry is added to all previous ones. None: the default of the trainer.
 LADDER: dict[str, dict[str, Any]] = {
@@ -75,6 +80,7 @@ LADDER: dict[str, dict[str, Any]] = {
     "batch 32, accumulation 1, bf16-mixed": {
         **{"batch_size": 32, "gradient_accumulation_steps": 1, "precision": "bf16-mixed"}
     },
+    "CUDA graphs": {"cuda_graphs": "auto"},
 }
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "vae.md"
 MARKS = ("<!-- vae_ladder.json: begin -->", "<!-- vae_ladder.json: end -->")
@@ -95,13 +101,18 @@ class Block:
 def main() -> None:
     """Run the requested parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default="ladder,monitor", help="ladder, monitor, docs, separated by commas")
+    parser.add_argument(
+        "--parts", default="ladder,step,monitor", help="ladder, step, monitor, docs, separated by commas"
+    )
     parser.add_argument("--documents", type=int, default=8_000, help="documents of the epoch of a run")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of all runs of the ladder")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="rounds of all runs of the ladder, and of all kinds of steps"
+    )
     parser.add_argument("--share", type=float, default=0.1, help="fraction of the epoch per round")
     parser.add_argument("--seconds", type=float, default=480, help="start no further round that would end later")
-    parser.add_argument("--blocks", type=int, default=12, help="pairs of blocks with and without the monitor")
-    parser.add_argument("--block-steps", type=int, default=200, help="steps per block")
+    parser.add_argument("--blocks", type=int, default=5, help="pairs of blocks with and without the monitor")
+    parser.add_argument("--block-steps", type=int, default=200, help="steps per block of the monitor")
+    parser.add_argument("--step-block", type=int, default=100, help="steps per block of the part step")
     parser.add_argument("--eager", action="store_true", help="compile nothing")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the results")
     parser.add_argument("--device", default="cuda")
@@ -113,10 +124,14 @@ def main() -> None:
     parts = arguments.parts.split(",")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        if {"ladder", "monitor"} & {*parts}:
+        if {"ladder", "step", "monitor"} & {*parts}:
             make_shards(folder, arguments.documents)
-        for part in parts:
-            {"ladder": climb, "monitor": watch, "docs": write_docs}[part](folder, arguments)
+        if "ladder" in parts:
+            climb(folder, arguments)
+        if {"step", "monitor"} & {*parts}:
+            measure_steps(folder, arguments, parts)
+        if "docs" in parts:
+            write_docs(arguments)
 
 
 def make_shards(folder: Path, num_documents: int) -> None:
@@ -268,7 +283,7 @@ def ladder_table(found: dict[str, list[dict[str, Any]]]) -> str:
     return markdown_table(header, rows)
 
 
-def write_docs(folder: Path, arguments: argparse.Namespace) -> None:
+def write_docs(arguments: argparse.Namespace) -> None:
     """Write the table of results/vae_ladder.json to docs/vae.md, between the two markers."""
     found = json.loads((arguments.output / "vae_ladder.json").read_text(encoding="utf-8"))["rungs"]
     text = DOCS.read_text(encoding="utf-8")
@@ -284,35 +299,130 @@ def about() -> dict[str, str]:
     return facts
 
 
-# The monitor
+# Steps
 
 
-def watch(folder: Path, arguments: argparse.Namespace) -> None:
-    """Measure the cost of the monitor: blocks of steps with and without it, in alternation, in one run."""
+def measure_steps(folder: Path, arguments: argparse.Namespace, parts: list[str]) -> None:
+    """Open the last run of the ladder with the monitor, and measure its step and the cost of the monitor."""
     options: dict[str, Any] = {}
     for measure in LADDER.values():
         options |= measure
-    options |= {"disable_metrics_monitoring": False, "val_check_interval": 0}
-    options = {name: value for name, value in options.items() if value is not None}
-    rows, found = [], {}
-    options |= {"gradient_accumulation_steps": 1, "max_steps": 10**9, "compile_model": not arguments.eager}
-    for frequency in (100, 20):
-        with run_of(folder, **{**options, "update_frequency": frequency}) as run:
-            overheads = measure_overhead(run, num_pairs=arguments.blocks, num_steps=arguments.block_steps)
-        middle, spread = middle_and_spread([100 * share for share in overheads], digits=2)
-        found[f"every {frequency} steps"] = overheads
-        rows.append([f"every {frequency} steps", middle, spread])
-        print(f"monitor every {frequency} steps: {middle} % ({spread})", flush=True)
+    options |= {"disable_metrics_monitoring": False, "update_frequency": 100, "window_size": 50, "plot_frequency": 1000}
+    options |= {"max_steps": 10**9, "val_check_interval": 0, "compile_model": not arguments.eager}
+    with run_of(folder, **options) as run:
+        run.validate = lambda: None  # type: ignore[method-assign]  # at the end of each block
+        run.recorder.display.show = lambda record: None  # type: ignore[method-assign]
+        if "step" in parts:
+            compare_steps(run, arguments)
+        if "monitor" in parts:
+            watch(run, arguments)
+
+
+@dataclass
+class Kind:
+    """A way to compute a step: a module, and perhaps graphs of it."""
+
+    name: str
+    module: Any
+    graphs: GraphedStep | None
+    blocks: list[dict[str, float]] = field(default_factory=list)
+
+
+def kinds_of_steps(run: Run) -> list[Kind]:
+    """Return the ways to compare, of which the first is the reference."""
+    compiled = "compiled" if run.config.compile_model else "eager"
+    kinds = [Kind(f"{compiled}, without graphs", run.module, None)]
+    if run.graphs is None:
+        return kinds
+    kinds.append(Kind(f"{compiled}, CUDA graphs", run.module, run.graphs))
+    if run.config.compile_model:
+        eager = run.fabric.setup_module(LossModule(run.model)).train()
+        config = replace(run.config, compile_model=False)
+        graphs = graphed_step(config, run.model, run.dataset, run.fabric.device, run._compute)
+        kinds.append(Kind("eager, CUDA graphs", eager, graphs))
+    return kinds
+
+
+def compare_steps(run: Run, arguments: argparse.Namespace) -> None:
+    """Measure each kind of step in blocks, in alternation, and write results/vae_step."""
+    watched, module, graphs = run.watch, run.module, run.graphs
+    run.watch = None
+    kinds = kinds_of_steps(run)
+    for number in range(arguments.rounds + 1):
+        for kind in kinds[number % len(kinds) :] + kinds[: number % len(kinds)]:
+            run.module, run.graphs = kind.module, kind.graphs
+            block = step_block(run, arguments.step_block)
+            if number:  # the first round compiles and captures
+                kind.blocks.append(block)
+            print(f"round {number}: {block['ms']:8.2f} ms per step  {kind.name}", flush=True)
+    run.watch, run.module, run.graphs = watched, module, graphs
+    write_steps(kinds, arguments)
+
+
+def step_block(run: Run, num_steps: int) -> dict[str, float]:
+    """Train for a block, and return its measurements."""
+    records: list[dict[str, Any]] = []
+    run.recorder.display.show = records.append  # type: ignore[method-assign, assignment]
+    num_tokens, cpu = run.num_tokens, time.process_time()
+    seconds = run_block(run, num_steps)
+    waits = [record["data_wait"] for record in records if record["kind"] == "train"]
+    return {
+        "ms": 1e3 * seconds / num_steps,
+        "cpu_ms": 1e3 * (time.process_time() - cpu) / num_steps,
+        "data_wait": statistics.fmean(waits),
+        "tokens_per_second": (run.num_tokens - num_tokens) / seconds,
+    }
+
+
+def write_steps(kinds: list[Kind], arguments: argparse.Namespace) -> None:
+    """Write results/vae_step."""
+    rows, reference = [], [block["ms"] for block in kinds[0].blocks]
+    for kind in kinds:
+        columns = {name: [block[name] for block in kind.blocks] for name in kind.blocks[0]}
+        middle, spread = middle_and_spread(columns["ms"], digits=2)
+        gain = statistics.median(before / after for before, after in zip(reference, columns["ms"], strict=True))
+        others = {name: statistics.median(values) for name, values in columns.items()}
+        rows.append(
+            [
+                *(kind.name, middle, spread, f"{gain:.2f}x", f"{others['data_wait']:.1%}"),
+                *(f"{others['cpu_ms']:.2f}", f"{others['tokens_per_second']:,.0f}"),
+            ]
+        )
+    header = ["step", "ms", "min–max", "gain", "waiting for data", "CPU ms of the run", "tokens/s"]
+    page = write_result(
+        "vae_step",
+        folder=arguments.output,
+        title="The step of a sequence VAE",
+        about=about(),
+        body=markdown_table(header, rows)
+        + f"\n\nMedians of {arguments.rounds} rounds in which all rows take turns, {arguments.step_block} steps each; "
+        "batches of 32, bf16-mixed, dynamic padding, no monitor. Tokens are counted without padding.",
+        data={"blocks": {kind.name: kind.blocks for kind in kinds}},
+    )
+    print(page.read_text(encoding="utf-8"))
+
+
+# The monitor
+
+
+def watch(run: Run, arguments: argparse.Namespace) -> None:
+    """Measure the cost of the monitor: blocks of steps with and without it, in alternation, in one run."""
+    run.recorder.display.show = lambda record: None  # type: ignore[method-assign]
+    overheads = measure_overhead(run, num_pairs=arguments.blocks, num_steps=arguments.block_steps)
+    middle, spread = middle_and_spread([100 * share for share in overheads], digits=2)
+    name = "every 100 steps"
+    print(f"monitor {name}: {middle} % ({spread})", flush=True)
+    how = "eager" if arguments.eager else "compiled"
     page = write_result(
         "vae_monitor",
         folder=arguments.output,
         title="Cost of the posterior monitor",
         about=about(),
-        body=markdown_table(["update", "overhead %", "min–max"], rows)
+        body=markdown_table(["update", "overhead %", "min–max"], [[name, middle, spread]])
         + f"\n\nMedian of {arguments.blocks} pairs of blocks of {arguments.block_steps} steps with and without it, in "
-        f"turn; batches of 32, bf16-mixed, dynamic padding, {'eager' if arguments.eager else 'compiled'}. Gaps are "
-        "measured at every fifth update. Plots (every 1,000 steps) are drawn by another process.",
-        data={"overheads": found},
+        f"turn; batches of 32, bf16-mixed, dynamic padding, {how}{'' if run.graphs is None else ', CUDA graphs'}. Gaps "
+        "are measured at every fifth update. Plots (every 1,000 steps) are drawn by another process.",
+        data={"overheads": {name: overheads}},
     )
     print(page.read_text(encoding="utf-8"))
 
@@ -320,7 +430,7 @@ def watch(folder: Path, arguments: argparse.Namespace) -> None:
 def measure_overhead(run: Run, *, num_pairs: int, num_steps: int) -> list[float]:
     """Return the extra time of each block with the monitor, relative to its neighbours without it."""
     monitor = run.watch
-    run_block(run, num_steps)  # every length is compiled here
+    run_block(run, num_steps)  # every length is compiled or captured here
     seconds = []
     for number in range(2 * num_pairs + 1):
         run.watch = monitor if number % 2 else None
@@ -333,10 +443,11 @@ def run_block(run: Run, num_steps: int) -> float:
     """Return the seconds that `num_steps` steps take."""
     run.config = replace(run.config, max_steps=run.step + num_steps)
     torch.cuda.synchronize() if run.fabric.device.type == "cuda" else None
-    begin = time.perf_counter()
-    train_steps(run)
-    torch.cuda.synchronize() if run.fabric.device.type == "cuda" else None
-    return time.perf_counter() - begin
+    with without_garbage_collection():
+        begin = time.perf_counter()
+        train_steps(run)
+        torch.cuda.synchronize() if run.fabric.device.type == "cuda" else None
+        return time.perf_counter() - begin
 
 
 if __name__ == "__main__":

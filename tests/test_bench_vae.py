@@ -35,6 +35,16 @@ def test_every_row_of_the_ladder_is_measured_in_the_rounds_that_there_is_time_fo
     assert all(name in (tmp_path / "vae_ladder.md").read_text() for name in found["rungs"])
 
 
+def test_the_step_and_the_monitor_are_measured_in_blocks_of_one_run(tmp_path):
+    options = ["--documents", 80, "--rounds", 2, "--step-block", 3, "--blocks", 1, "--block-steps", 3]
+    bench("--parts", "step,monitor", *options, "--output", tmp_path)
+    blocks = json.loads((tmp_path / "vae_step.json").read_text())["blocks"]
+    assert {name: len(each) for name, each in blocks.items()} == {"eager, without graphs": 2}
+    assert all(block["ms"] > 0 and block["cpu_ms"] > 0 for each in blocks.values() for block in each)
+    assert "eager, without graphs" in (tmp_path / "vae_step.md").read_text()
+    assert len(json.loads((tmp_path / "vae_monitor.json").read_text())["overheads"]["every 100 steps"]) == 1
+
+
 def test_the_table_of_the_documentation_is_that_of_the_committed_results(monkeypatch):
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
     import bench_vae

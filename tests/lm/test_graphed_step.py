@@ -281,8 +281,10 @@ def test_a_run_whose_step_cannot_be_captured_says_so_once_and_goes_on(shards, tm
     train(shards, tmp_path / "plain", cuda_graphs="off", **VAE, **HARD)
     monkeypatch.setattr(run_module, "graphed_step", graphed_step)
     train(shards, tmp_path / "run", **VAE, **HARD)
-    told = [record["message"] for record in records(tmp_path / "run", "event") if "no CUDA graphs" in record["message"]]
-    assert told == ["no CUDA graphs: the device ran out of memory. The run continues without them, more slowly."]
+    found = [
+        record["message"] for record in records(tmp_path / "run", "event") if "no CUDA graphs" in record["message"]
+    ]
+    assert found == ["no CUDA graphs: the device ran out of memory. The run continues without them, more slowly."]
     assert_same_run(tmp_path / "plain", tmp_path / "run", 20)
 
 

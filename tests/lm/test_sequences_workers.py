@@ -15,6 +15,7 @@ import torch
 import gristmill as gm
 from gristmill.arguments import usable_cores
 from gristmill.lm.data.sequences import ShardSequences
+from gristmill.lm.data.sequences.workers import Worker, arrays_in, new_slots
 from lm.sequence_sources import Numbered, dataset, random_lengths, same
 from scripts import run_script
 
@@ -103,7 +104,7 @@ def test_workers_live_on_from_call_to_call_and_close_ends_them():
 
 @pytest.fixture
 def default_sigchld():
-    """The default handler of SIGCHLD: a DataLoader of another test may have left torch's handler, which raises."""
+    """The default handler of SIGCHLD: a DataLoader of torch in another test leaves torch's handler, which raises."""
     handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGCHLD, handler)
@@ -139,6 +140,56 @@ def test_an_error_of_reading_is_raised_as_it_is(num_workers):
         with pytest.raises(gm.ShardsFormatError, match=r"^shard 7 has another size$"):
             data.batch(0)
     data.close()
+
+
+class Unusual(Exception):
+    def __init__(self, place, reason):
+        super().__init__(f"{place}: {reason}")
+
+    def __reduce__(self):
+        raise TypeError("cannot be pickled")
+
+
+class Odd(Numbered):
+    def read(self, index):
+        raise Unusual("shard 7", "damaged")
+
+
+def test_an_error_that_cannot_be_sent_is_described():
+    with dataset(Odd(random_lengths(20)), num_workers=1) as data, pytest.raises(RuntimeError, match="Unusual: shard 7"):
+        data.batch(0)
+
+
+class Event:
+    """A stand-in for a CUDA event, which the device has passed if `is_passed`."""
+
+    def __init__(self):
+        self.is_passed = self.was_awaited = False
+
+    def query(self):
+        return self.is_passed
+
+    def synchronize(self):
+        self.was_awaited |= not self.is_passed
+
+
+def test_a_slot_is_used_again_only_when_its_batch_has_been_copied():
+    def fill(arrays, sequences_B, width):
+        arrays[0][:] = sequences_B[:, None]
+
+    worker = Worker(new_slots(3 * 64).view(3, 64), fill, None)
+    events = [Event() for _ in range(3)]
+    for number, event in enumerate(events):
+        worker.ask(np.array([number, number]), 4)
+        slot = worker.answer()
+        assert slot == number and arrays_in(worker.slots[slot], 2, 4, None)[0].tolist() == [[number] * 4] * 2
+        worker.give_back(slot, event)
+    worker.ask(np.array([7, 7]), 4)  # no slot is free: it waits for the first copy
+    assert (worker.answer(), [event.was_awaited for event in events]) == (0, [True, False, False])
+    events[1].is_passed = events[2].is_passed = True
+    worker.ask(np.array([8, 8]), 4)
+    assert (worker.answer(), [event.was_awaited for event in events]) == (1, [True, False, False])
+    worker.stop()
 
 
 class Nosy(Numbered):
@@ -259,5 +310,12 @@ def test_batches_on_a_gpu_are_those_of_the_cpu(tiny_shards, num_workers, pin_mem
         for step in range(20):
             batch = data.batch(step)
             assert batch.inputs_BT.is_cuda and same(batch.to("cpu"), plain.batch(step))
+        # Copies overlap with work of the GPU and with batches that the workers make meanwhile.
+        busy = torch.randn(4096, 4096, device="cuda")
+        found = []
+        for step in range(60):
+            busy @ busy
+            found.append(data.batch(step))
+        assert all(same(batch.to("cpu"), plain.batch(step)) for step, batch in enumerate(found))
         pairs = zip(data.validation_batches(), plain.validation_batches(), strict=True)
         assert all(same(batch.to("cpu"), other) for batch, other in pairs)

@@ -22,6 +22,8 @@ In reading order:
     cuda_capture.py                        captures work on a GPU as a graph
     auto_batch.py                          the largest micro-batch that fits
     losses.py                              the loss as a module, and its mean over many batches
+    graphs.py                              whether a run replays its steps from CUDA graphs
+    graphed_step.py, cuda_capture.py       forward and backward, captured once per batch shape and replayed
     schedules.py                           the learning rate of a step
     optimizers.py, muon.py                 AdamW and Muon
     triton_adamw.py                        AdamW as one kernel

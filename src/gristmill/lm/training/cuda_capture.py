@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -56,11 +57,16 @@ class CudaCapture:
     def _capturing(self, graph: torch.cuda.CUDAGraph) -> Iterator[None]:
         generator = torch.cuda.default_generators[self._device.index]
         state = generator.clone_state()
+        # The garbage collector may free objects of CUDA, which is not allowed meanwhile.
+        collects = gc.isenabled()
+        gc.disable()
         # thread_local: other threads, which prepare batches, may allocate page-locked memory meanwhile.
         graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
         try:
             yield
         finally:
+            if collects:
+                gc.enable()
             try:
                 graph.capture_end()
             except RuntimeError:

@@ -89,7 +89,7 @@ class GraphedStep:
         """
         self._compute, self._capture, self._prepare, self._before_replay = compute, capture, prepare, before_replay
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._changed = lambda: [*model.buffers(), *others()]
+        self._changed: Callable[[], list[Tensor]] = lambda: [*model.buffers(), *others()]
         self._is_single = is_single
         self._gradients: dict[nn.Parameter, Tensor] = {}
         self._device, self._longest = device, max(widths)

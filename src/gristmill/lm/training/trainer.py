@@ -54,7 +54,7 @@ from gristmill.lm.training.writers import check_loggers
 from gristmill.packages import require_packages
 from gristmill.trace import span, spanned
 
-__all__ = ["Resume", "TrainResult", "memory_advice", "requested_config", "train"]
+__all__ = ["Resume", "TrainResult", "memory_advice", "requested_config", "train", "without_garbage_collection"]
 
 Resume: TypeAlias = 'Literal["never", "auto"] | bool'
 TrainProgress: TypeAlias = "Literal['auto', 'bar', 'jsonl'] | Callable[[Record], object] | None"
@@ -240,7 +240,7 @@ def train_to_the_end(run: Run) -> TrainResult:
     """Train to the end, or until a signal stops the run, and save a checkpoint of the last step in both cases."""
     # A launcher sends SIGTERM to the remaining processes when one exits. The signal is deferred until they have found
     # out which process that was.
-    with run.signals, naming_lost_processes(), _without_garbage_collection():
+    with run.signals, naming_lost_processes(), without_garbage_collection():
         train_steps(run)
         if not run.agree_to_stop():
             run.finish()
@@ -317,7 +317,7 @@ def _calibrate(run: Run) -> None:
 
 
 @contextlib.contextmanager
-def _without_garbage_collection() -> Iterator[None]:
+def without_garbage_collection() -> Iterator[None]:
     """Disable Python's garbage collector during the loop: a pass over all objects of torch stalls the device.
 
     If the program has frozen objects itself, they stay frozen: `gc.unfreeze` would unfreeze those too.

@@ -9,6 +9,7 @@ In reading order:
     parquet_cache.py  conversion of Parquet files into the cache
     buckets.py        the few widths that sequences are padded to
     order.py          the sequences of each micro-batch
+    workers.py        processes that write batches into shared memory
     loader.py         padded batches, made in this process or by workers
     dataset.py        SequenceDataset: the parts combined
 """

@@ -256,8 +256,11 @@ class SequenceDataset:
         return WorkerLoader(
             self._source,
             task,
+            num_rows=self._batch_size,
+            max_width=max(self._bounds),
             num_workers=self._num_workers,
             prefetch_factor=self._prefetch_factor,
+            device=self._device,
             pin_memory=self._pin_memory,
             vocab_size=self._vocab_size,
         )
