@@ -15,6 +15,7 @@ from gristmill.lm.training.advice import Situation, advice, is_out_of_memory, ou
 from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.data_wait import DeviceWait
 from gristmill.lm.training.meters import Meter, Reading, device_peak, measured_matmul_flops
+from gristmill.lm.training.set_up import DTYPES_OF_PRODUCTS, precision_of_products
 
 CPU = torch.device("cpu")
 
@@ -52,15 +53,34 @@ def test_the_peak_of_a_device_by_its_name(name, tflops):
     assert device_peak(name) == tflops * 1e12
 
 
+@pytest.mark.parametrize(
+    ("precision", "tflops"), [("bf16-mixed", 989), ("16-mixed", 989), ("32", 494.5), ("float8", 1978)]
+)
+def test_the_peak_depends_on_the_precision_of_products(precision, tflops):
+    assert device_peak("NVIDIA H200", precision) == tflops * 1e12
+    assert device_peak("AMD EPYC 9654", precision) is None
+
+
+def test_a_run_with_any_products_in_8_bit_floats_is_measured_against_their_peak():
+    found = {
+        float8: precision_of_products(TrainConfig(precision="32", float8=float8)) for float8 in ("off", "head", "all")
+    }
+    assert found == {"off": "32", "head": "float8", "all": "float8"}
+    assert set(found.values()) <= DTYPES_OF_PRODUCTS.keys()
+
+
 def test_a_cpu_has_no_peak_its_cores_are_shared():
     assert device_peak("AMD EPYC 9654") is None
     assert measured_matmul_flops(CPU, torch.float32) is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_the_measured_product_is_no_part_of_the_memory_of_the_run():
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn])
+def test_the_measured_product_is_no_part_of_the_memory_of_the_run(dtype):
     device = torch.device("cuda", 0)
-    assert measured_matmul_flops(device, torch.bfloat16) > 1e11
+    if dtype == torch.float8_e4m3fn and torch.cuda.get_device_capability(device) < (8, 9):
+        pytest.skip("needs products of 8-bit floats")
+    assert measured_matmul_flops(device, dtype) > 1e11
     assert torch.cuda.max_memory_allocated(device) < 8192**2
 
 

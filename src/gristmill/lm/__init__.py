@@ -9,6 +9,7 @@ In reading order:
 
     functional.py     the parts of a language model and of its training as plain functions
     data/             batches: pure functions of (config, step, rank)
+    kernels/          Triton kernels of a training step on a GPU
     models/           the models that can be trained, one folder each
     training/         the training loop, its options, checkpoints and records
     use/              evaluation, text generation and export of trained models

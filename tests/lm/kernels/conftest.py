@@ -1,13 +1,14 @@
 """Kernels run on a GPU if there is one, and otherwise on Triton's interpreter, which executes them with NumPy."""
 
-import importlib
+import importlib.util
 import pkgutil
 
 import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("triton")
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+collect_ignore_glob = [] if HAS_TRITON else ["test_*.py"]
 
 
 def interpret_kernels():
@@ -34,7 +35,7 @@ def interpret_kernels():
             importlib.import_module(f"{kernels.__name__}.{module.name}")
 
 
-if not torch.cuda.is_available():
+if HAS_TRITON and not torch.cuda.is_available():
     interpret_kernels()
 
 
@@ -74,6 +75,14 @@ def converted(numbers, of_type, to_type, rounding):
 def same_random_numbers():
     torch.manual_seed(0)
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def shards(tmp_path_factory):
+    """Without a validation split, because validation would take longer than a few steps."""
+    from lm.tiny_runs import build_shards
+
+    return build_shards(tmp_path_factory.mktemp("shards") / "shards", number=40, val=False)
 
 
 @pytest.fixture(scope="session")

@@ -9,13 +9,12 @@ from lm.test_graphed_step import Recorded
 from lm.tiny_runs import Crash, assert_same_run, crash_at, records, train
 
 SHORT = {
-    **{"max_steps": 4, "checkpoint_interval": 2, "val_check_interval": 4, "log_interval": 1, "d_model": 32, "d_ff": 48},
+    **{"max_steps": 4, "checkpoint_interval": 2, "log_interval": 1, "d_model": 32, "d_ff": 48},
     **{
         "num_layers": 1,
         "num_heads": 2,
         "context_length": 16,
         "batch_size": 1,
-        "limit_val_batches": 1,
         "precision": "bf16-mixed",
     },
 }
@@ -47,18 +46,18 @@ def graphs_on_every_device(monkeypatch):
     [("adamw", "off", {}), ("adamw", "all", {}), ("muon", "blocks", {"gradient_accumulation_steps": 2})],
 )
 def test_a_run_replayed_from_graphs_equals_one_without_and_resumes_bit_exactly(
-    tiny_shards, tmp_path, graphs_on_every_device, optimizer, float8, options
+    shards, tmp_path, graphs_on_every_device, optimizer, float8, options
 ):
     options = {**SHORT, **options, "optimizer": optimizer, "float8": float8, "device": "auto"}
-    train(tiny_shards, tmp_path / "plain", cuda_graphs="off", **options)
-    train(tiny_shards, tmp_path / "whole", **options)
+    train(shards, tmp_path / "plain", cuda_graphs="off", **options)
+    train(shards, tmp_path / "whole", **options)
     if not torch.cuda.is_available():  # on a GPU, gradients of the embedding are added in any order
         assert graphs_on_every_device[-1].num_replays == 4 * options.get("gradient_accumulation_steps", 1)
         assert_same_run(tmp_path / "plain", tmp_path / "whole", 4)
     assert any("CUDA graphs replay" in event["message"] for event in records(tmp_path / "whole", "event"))
     with pytest.raises(Crash):
-        train(tiny_shards, tmp_path / "parts", progress=crash_at(3), **options)
-    train(tiny_shards, tmp_path / "parts", resume="auto", **options)
+        train(shards, tmp_path / "parts", progress=crash_at(3), **options)
+    train(shards, tmp_path / "parts", resume="auto", **options)
     if not torch.cuda.is_available():
         assert_same_run(tmp_path / "whole", tmp_path / "parts", 4)
     losses = [[record["loss"] for record in records(tmp_path / name, "train")] for name in ("plain", "whole", "parts")]

@@ -13,7 +13,7 @@ from gristmill.lm.training import kernels, set_up
 from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.triton_adamw import TritonAdamW
 from lm.kernels.comparing import relative
-from lm.tiny_runs import Crash, assert_same_run, build_shards, crash_at, records, tensors, train
+from lm.tiny_runs import Crash, assert_same_run, crash_at, records, tensors, train
 
 GPU = torch.device("cuda")
 
@@ -35,12 +35,6 @@ def use_kernels_on_every_device(patch):
 def pretend(monkeypatch, name, capability):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: name)
-
-
-@pytest.fixture(scope="module")
-def shards(tmp_path_factory):
-    """Without a validation split, because validation takes longer than a few steps."""
-    return build_shards(tmp_path_factory.mktemp("shards") / "shards", number=40, val=False)
 
 
 SHORT = {

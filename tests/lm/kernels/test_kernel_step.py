@@ -77,11 +77,10 @@ def calibrated(model, float8, batch):
 
 
 @pytest.mark.parametrize("options", MODELS.values(), ids=MODELS)
-@pytest.mark.parametrize("factor", [1.0, 0.5])
-def test_in_float32_loss_and_every_gradient_are_nearly_those_of_the_plain_model(device, options, factor):
+def test_in_float32_every_gradient_of_half_the_loss_is_nearly_that_of_the_plain_model(device, options):
     model, batch = new_model(device, **options), new_batch(device)
-    expected = plain_step(model, batch, factor=factor)
-    found = step(model, KernelStep(model, dtype=torch.float32), batch, factor=factor)
+    expected = plain_step(model, batch, factor=0.5)
+    found = step(model, KernelStep(model, dtype=torch.float32), batch, factor=0.5)
     assert float(found[0]) == pytest.approx(float(expected[0]), abs=2e-5)
     for name, grad in expected[1].items():
         assert relative(found[1][name], grad) < 1e-4, name

@@ -8,6 +8,8 @@
     cross_entropy.py  the loss, with its gradient written over the logits
     embedding.py      the gradient of the embedding
     adamw.py          AdamW for all weights in one launch
+    tables.py         the tensors that AdamW updates together
+    weight_copies.py  the copies of weights that products read
     products.py       matrix products of these tensors
 
 Every kernel has a function in plain torch next to it, named `plain_…`, which is its specification. Tests compare the

@@ -214,6 +214,9 @@ class Model(nn.Module):
             float8: Products in 8-bit floats: "off", "head", "blocks" or "all".
             is_deterministic: Add all gradients in a fixed order.
 
+        Returns:
+            The state of the kernels, which a run saves in its checkpoints.
+
         Raises:
             OptionError: The model has no kernels, or its sizes do not allow 8-bit floats.
 

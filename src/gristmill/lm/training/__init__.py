@@ -17,12 +17,16 @@ In reading order:
     precision.py                           mixed precision and the gradient scaler
 
     run.py, set_up.py                      Run: the state of the loop and its setup
+    kernels.py                             whether a run uses Triton kernels
+    graphs.py, graphed_step.py             steps that are replayed from CUDA graphs
+    cuda_capture.py                        captures work on a GPU as a graph
     auto_batch.py                          the largest micro-batch that fits
     losses.py                              the loss as a module, and its mean over many batches
     graphs.py                              whether a run replays its steps from CUDA graphs
     graphed_step.py, cuda_capture.py       forward and backward, captured once per batch shape and replayed
     schedules.py                           the learning rate of a step
     optimizers.py, muon.py                 AdamW and Muon
+    triton_adamw.py                        AdamW as one kernel
     muon_sharing.py                        Muon on several devices
     weight_updates.py                      clips, checks and applies gradients
     validation.py                          the loss on held-out data, and the best checkpoint

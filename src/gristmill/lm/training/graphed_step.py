@@ -5,8 +5,8 @@ to run them. A captured graph is launched at once. It reads and writes the same 
 step exchanges with the rest of the run has a fixed place:
 
     inputs      the fields of the batch, the schedule of the model and the share of the micro-batch
-    gradients   persistent tensors, to which the backward pass adds; `begin` sets them to 0. If a step is a single graph,
-                the tensors that its backward pass writes, which saves the addition
+    gradients   persistent tensors, to which the backward pass adds; `begin` sets them to 0. If a step is a single
+                graph, the tensors that its backward pass writes, which saves the addition
     buffers     the buffers of the model, which a replay updates in place
     statistics  tensors that the next replay overwrites
 
@@ -89,7 +89,7 @@ class GraphedStep:
         """
         self._compute, self._capture, self._prepare, self._before_replay = compute, capture, prepare, before_replay
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._changed = lambda: [*model.buffers(), *others()]
+        self._changed: Callable[[], list[Tensor]] = lambda: [*model.buffers(), *others()]
         self._is_single = is_single
         self._gradients: dict[nn.Parameter, Tensor] = {}
         self._device, self._longest = device, max(widths)

@@ -290,6 +290,9 @@ class GPT(Model):
             float8: Products in 8-bit floats: "off", "head", "blocks" or "all".
             is_deterministic: Add all gradients in a fixed order.
 
+        Returns:
+            The state of the kernels. Call its `after_update` after every step of an optimizer.
+
         Raises:
             OptionError: An option of the model rules out kernels, or its sizes rule out 8-bit floats.
 
