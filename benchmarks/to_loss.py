@@ -368,13 +368,13 @@ def count_parameters(contest: Contest, options: dict[str, Any]) -> dict[str, int
 MUON = {"optimizer": "muon", "muon_learning_rate": 0.02}
 LINEAR = {"schedule": "wsd", "decay_fraction": 0.6, "final_fraction": 0.0}
 
+# The first one has the options of the preset "tinystories-17m".
+PRESET = {**MUON, **LINEAR, "learning_rate": 2e-3, "muon_learning_rate": 0.01, "output_init": "zero"}
 RECIPES: dict[str, dict[str, Any]] = {
-    "muon": {"learning_rate": 4e-3, **MUON, **LINEAR, "qk_norm": True, "output_init": "zero"},
-    "muon, slower": {
-        **{"learning_rate": 2e-3, **MUON, **LINEAR, "qk_norm": True, "output_init": "zero"},
-        "muon_learning_rate": 0.01,
-    },
-    "muon, float8": {"learning_rate": 4e-3, **MUON, **LINEAR, "qk_norm": True, "output_init": "zero", "float8": "all"},
+    "preset": PRESET,
+    "preset with float8": {**PRESET, "float8": "all"},
+    "preset with QK-norm": {**PRESET, "qk_norm": True},
+    "preset with twice the learning rates": {**PRESET, "learning_rate": 4e-3, "muon_learning_rate": 0.02},
 }
 
 
