@@ -292,6 +292,6 @@ def test_out_of_memory_is_known_in_all_its_forms():
     assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
     assert is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"))
     assert is_out_of_memory(MemoryError())
-    died = WorkerLoader._died(SimpleNamespace(_options={"num_workers": 2}), RuntimeError("killed"))
+    died = WorkerLoader._failed(SimpleNamespace(_num_workers=2), "worker 0 died")
     assert "num_workers=1" in str(died) and not is_out_of_memory(died)
     assert not is_out_of_memory(RuntimeError("shapes do not match"))

@@ -7,6 +7,8 @@ from gristmill.lm.kernels.float8 import E4M3, E5M2, quantized
 from gristmill.lm.kernels.products import add_product, float8_product, product
 from lm.kernels.comparing import BOTH, relative, site
 
+LEAST_BITS = 2**-9  # of the sums of a Hopper GPU, which adds 8-bit products in registers of about 14 bits
+
 
 @pytest.mark.parametrize("dtype", BOTH)
 def test_a_float32_result_is_not_rounded_to_bfloat16(device, dtype):
@@ -30,7 +32,7 @@ def test_products_of_8_bit_floats_are_divided_by_both_scales(device, small, is_f
     _, small_b = quantized(b, site_b, rows=False, columns=True)
     found = float8_product(small_a, small_b, site_a, site_b, dtype=torch.float32, is_fast=is_fast)
     rounded = (small_a.double() / 16) @ (small_b.double().t() / 64)
-    assert relative(found, rounded) < (1e-3 if is_fast else 1e-4)
+    assert relative(found, rounded) < LEAST_BITS
     assert relative(found, a @ b) < (0.05 if small == E4M3 else 0.1)
 
 
@@ -46,4 +48,4 @@ def test_the_part_of_a_transpose_needs_no_copy(device):
         for part in (slice(0, 32), slice(32, 48))
     ]
     whole = float8_product(small_a, small_b, site_a, site_b, dtype=torch.float32, is_fast=False)
-    assert relative(parts[0] + parts[1], whole) < 1e-4
+    assert relative(parts[0] + parts[1], whole) < LEAST_BITS

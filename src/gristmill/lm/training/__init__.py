@@ -18,8 +18,6 @@ In reading order:
 
     run.py, set_up.py                      Run: the state of the loop and its setup
     kernels.py                             whether a run uses Triton kernels
-    graphs.py, graphed_step.py             steps that are replayed from CUDA graphs
-    cuda_capture.py                        captures work on a GPU as a graph
     auto_batch.py                          the largest micro-batch that fits
     losses.py                              the loss as a module, and its mean over many batches
     graphs.py                              whether a run replays its steps from CUDA graphs
