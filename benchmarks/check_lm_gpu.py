@@ -158,6 +158,7 @@ def opened(folder: Path, sizes: dict[str, Any]) -> Iterator[Run]:
     options = {**QUIET, **sizes["large"], "max_steps": 100_000, "log_interval": 10}
     fabric, config = launch(TrainConfig.from_options(options))
     data = config.model.open_data(folder / "shards")
+    (folder / "checkpoints-run").mkdir()
     with contextlib.closing(Run(fabric, config, data, folder / "checkpoints-run")) as run:
         yield run
 
