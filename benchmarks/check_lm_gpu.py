@@ -1,14 +1,14 @@
 """Check what a run on a GPU promises besides speed, and record the results.
 
-    auto batch size     batch_size="auto" for the 124M model: the size that is found, and the memory of a step with it
-    16-mixed            losses of a short run, compared with bf16-mixed
-    resume              a run that is stopped and resumed has the bytes of one that is not (deterministic=True)
-    fsdp, compiled      losses of a short run on one device, compared with a plain one
-    out of memory       the advice of the error
-    checkpoints         the time that a checkpoint of the 124M model costs the run, at one per 1,000 steps
+auto batch size     batch_size="auto" for the 124M model: the size that is found, and the memory of a step with it
+16-mixed            losses of a short run, compared with bf16-mixed
+resume              a run that is stopped and resumed has the bytes of one that is not (deterministic=True)
+fsdp, compiled      losses of a short run on one device, compared with a plain one
+out of memory       the advice of the error
+checkpoints         the time that a checkpoint of the 124M model costs the run, at one per 1,000 steps
 
-    python benchmarks/check_lm_gpu.py                    results/lm_gpu_checks.{md,json}
-    python benchmarks/check_lm_gpu.py --quick            tiny models on a CPU; writes nothing
+python benchmarks/check_lm_gpu.py                    results/lm_gpu_checks.{md,json}
+python benchmarks/check_lm_gpu.py --quick            tiny models on a CPU; writes nothing
 """
 
 from __future__ import annotations
@@ -72,9 +72,7 @@ def check_float16(folder: Path, sizes: dict[str, Any]) -> tuple[bool, str]:
     """Compare 16-mixed with bf16-mixed."""
     half = "16-mixed" if torch.cuda.is_available() else "32"  # CPUs have no 16-mixed
     found = {
-        precision: losses_of(
-            folder / precision, folder / "shards", **sizes["small"], precision=precision, max_steps=60
-        )
+        precision: losses_of(folder / precision, folder / "shards", **sizes["small"], precision=precision, max_steps=60)
         for precision in (half, "bf16-mixed")
     }
     ends = {name: statistics.fmean(losses[-10:]) for name, losses in found.items()}
@@ -187,7 +185,13 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.quick and not torch.cuda.is_available():
         parser.error("no GPU found. These checks need one; --quick runs on a CPU.")
-    sizes: dict[str, Any] = {"small": SMALL, "large": {**LARGE, "batch_size": 64}, "global": 512, "block": 25, "pairs": 3}
+    sizes: dict[str, Any] = {
+        "small": SMALL,
+        "large": {**LARGE, "batch_size": 64},
+        "global": 512,
+        "block": 25,
+        "pairs": 3,
+    }
     if arguments.quick:
         sizes = {"small": TINY, "large": TINY, "global": 4, "block": 2, "pairs": 1}
     rows, found = [], {}

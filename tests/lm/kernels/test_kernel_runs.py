@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import gristmill as gm
+from gristmill.lm.kernels import embedding
 from gristmill.lm.models.gpt.network import GPT
 from gristmill.lm.models.registry import build_model
 from gristmill.lm.training import checkpoint as checkpoints
@@ -16,6 +17,7 @@ from lm.kernels.comparing import relative
 from lm.tiny_runs import Crash, assert_same_run, crash_at, records, tensors, train
 
 GPU = torch.device("cuda")
+COMPILES = kernels.why_not_compiled
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +31,7 @@ def use_kernels_on_every_device(patch):
         decide, check = kernels._why_not, kernels._check_float8
         patch.setattr(kernels, "_why_not", lambda config, model, device: decide(config, model, GPU))
         patch.setattr(kernels, "_check_float8", lambda config, device: check(config, GPU))
+        patch.setattr(kernels, "why_not_compiled", lambda device: None)
         pretend(patch, "NVIDIA H100", (9, 0))
 
 
@@ -309,3 +312,21 @@ def test_the_mfu_is_relative_to_the_peak_of_8_bit_products_and_the_run_says_so(
     machine = json.loads((tmp_path / "run" / "machine.json").read_text())
     assert (machine["float8"], machine["mfu_relative_to"]) == (float8, relative_to)
     assert asked == [relative_to]
+
+
+def test_a_run_whose_kernels_cannot_be_compiled_says_so_and_uses_plain_torch(tiny_shards, tmp_path, monkeypatch):
+    def fails(*_, **__):
+        raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.\nMore of it")
+
+    monkeypatch.setattr(embedding, "add_embedding_gradient", fails)
+    monkeypatch.setattr(kernels, "why_not_compiled", COMPILES.__wrapped__)
+    train(tiny_shards, tmp_path / "run", **SHORT)
+    with pytest.raises(gm.OptionError, match="Failed to find C compiler"):
+        train(tiny_shards, tmp_path / "small", **SHORT, float8="all")
+    told = [event["message"] for event in records(tmp_path / "run", "event") if "Triton" in event["message"]]
+    assert len(told) == 1
+    assert told[0].startswith("no Triton kernels: Triton cannot compile them here (RuntimeError: Failed to find C comp")
+
+
+def test_a_working_compiler_is_no_reason_against_kernels(device):
+    assert COMPILES.__wrapped__(device) is None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,12 +21,17 @@ CAPABILITY, FLOAT8_CAPABILITY = (8, 0), (8, 9)
 FLOAT8_MULTIPLE = 16  # of every dimension of a product
 
 
-def use_kernels(config: TrainConfig, model: Model, device: torch.device) -> Kernels | None:
+def use_kernels(
+    config: TrainConfig, model: Model, device: torch.device, *, notify: Callable[[str], object] = lambda message: None
+) -> Kernels | None:
     """Let the model use kernels, if model, options and device allow it; return None if not.
 
-    `float8` needs kernels, so it raises `OptionError` with the reason.
+    `float8` needs kernels, so it raises `OptionError` with the reason. `notify` gets a message if kernels would be used
+    but do not work on this machine.
     """
     reason = _why_not(config, model, device)
+    if reason is None and (reason := why_not_compiled(device)) is not None:
+        notify(f"no Triton kernels: {reason}. The run continues with plain torch, more slowly.")
     if reason is None:
         if config.float8 != "off":
             _check_float8(config, device)
@@ -69,6 +76,21 @@ def _why_not_on(device: torch.device) -> str | None:
         name = torch.cuda.get_device_name(device)
         return f"{name} has compute capability {_shown(capability)}, and kernels need {_shown(CAPABILITY)} or newer"
     return None
+
+
+@functools.cache
+def why_not_compiled(device: torch.device) -> str | None:
+    """Return why Triton cannot compile and run a kernel on this device, or None. It needs a C compiler, for example."""
+    from gristmill.lm.kernels.embedding import add_embedding_gradient
+
+    row, id = torch.zeros(1, 16, device=device), torch.zeros(1, dtype=torch.int64, device=device)
+    try:
+        add_embedding_gradient(row, torch.ones_like(row), id, is_deterministic=False)
+        is_right = bool((row == 1).all())
+    except Exception as error:  # of any kind: the compiler is another program
+        first = next(iter(str(error).splitlines()), "")
+        return f"Triton cannot compile them here ({type(error).__name__}: {first.rstrip('.')})"
+    return None if is_right else "a kernel of Triton returned a wrong result"
 
 
 def _shown(capability: tuple[int, int]) -> str:

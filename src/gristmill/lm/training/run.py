@@ -95,7 +95,7 @@ class Run:
         # absurdly long context would fill the memory first.
         self.dataset, val_dataset = open_datasets(fabric, config, data, notify)
         self.model = new_model(config)
-        self.kernels = use_kernels(config, self.model, fabric.device)
+        self.kernels = use_kernels(config, self.model, fabric.device, notify=notify)
         for message in describe_kernels(config, self.kernels):
             notify(message)
         self.module = new_module(fabric, config, self.model, self.kernels)
