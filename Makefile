@@ -15,7 +15,8 @@
 #   make aarch64      cross-compile the core and run its tests under qemu (Debian packages, as root)
 #   make wheel        build the sdist and manylinux wheels into dist/, and test each in an empty virtual environment
 #   make transformers4  test the exported folder with transformers 4.57, in addition to the version of `make test`
-#   make check-gpu   on a machine with a GPU: its tests, recounts and compute-sanitizer; then benchmarks/bench_gpu.py
+#   make check-gpu   on a machine with a GPU: its tests, recounts and compute-sanitizer; then benchmarks/bench_gpu.py and
+#                     benchmarks/check_lm_gpu.py
 #   make faults       inject all faults of docs/reliability.md, and write its table
 #   make tsan         C++ tests under ThreadSanitizer
 #   make fuzz         run the fuzz targets under ASan + UBSan: MINUTES=10 for all of them, TARGET=scan for one,
@@ -90,6 +91,7 @@ check-gpu: $(VENV)/.installed-test
 	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation '.[gpu]'
 	$(BIN)/python tools/check_gpu.py
 	$(BIN)/python benchmarks/bench_gpu.py
+	$(BIN)/python benchmarks/check_lm_gpu.py
 
 tsan: $(VENV)/.tools
 	$(BIN)/cmake -S . -B build/tsan -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \

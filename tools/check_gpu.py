@@ -2,6 +2,7 @@
 
     tests        the tests of tests/gpu that need a GPU
     suite        the CPU's tests of counting, merging and training, with every call that may use a GPU on the GPU
+    models       the tests of Triton kernels, CUDA graphs and page-locked batches
     recount      training with GRISTMILL_GPU_CHECK=1: all pairs are counted again after every launch
     memcheck, racecheck, initcheck, synccheck
                  a short training under compute-sanitizer of the CUDA toolkit, if it is installed
@@ -27,6 +28,7 @@ from gristmill.gpu import devices
 ROOT = Path(__file__).resolve().parent.parent
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 SUITE = ("tests/count", "tests/merge", "tests/test_train.py", "tests/properties", "tests/test_reference.py")
+MODELS = ("tests/lm/kernels", "tests/lm/test_graphed_step.py", "tests/lm/test_sequences_workers.py")
 MOST_SECONDS = 1800
 # Trains with every tie-break, and counts with every pattern, on the GPU and on the CPU.
 TRAINING = """
@@ -93,6 +95,8 @@ def checks(folder: Path, chosen: list[str]) -> list[Outcome]:
         outcomes.append(run_check("tests", [sys.executable, "-m", "pytest", "-q", "tests/gpu", "-k", "cuda"]))
     if "suite" in chosen:
         outcomes.append(run_check("suite", [sys.executable, "-m", "pytest", "-q", "--device", "cuda", *SUITE]))
+    if "models" in chosen:
+        outcomes.append(run_check("models", [sys.executable, "-m", "pytest", "-q", *MODELS]))
     if "recount" in chosen:
         outcomes.append(run_check("recount", [*training, "20000000", "8000"], GRISTMILL_GPU_CHECK="1"))
     sanitizer = shutil.which("compute-sanitizer")
@@ -110,7 +114,7 @@ def checks(folder: Path, chosen: list[str]) -> list[Outcome]:
 def main() -> int:
     """Parse the options, run the checks and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = ("tests", "suite", "recount", *SANITIZERS)
+    names = ("tests", "suite", "models", "recount", *SANITIZERS)
     parser.add_argument("--checks", default=",".join(names), help="default: %(default)s")
     parser.add_argument("--folder", type=Path, default=ROOT / "build", help="folder for the text")
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results", help="folder for the table")
