@@ -245,6 +245,9 @@ def test_advice_names_the_flag_that_helps():
         "20% of the time is spent waiting for data" in advice(Situation(reading(data_wait=0.2), CPU, GPT))["slow data"]
     )
     assert "compile_model=True" in advice(Situation(reading(mfu_matmul=0.05), CUDA, GPT))["idle device"]
+    assert (
+        "compile_model" not in advice(Situation(reading(mfu_matmul=0.05), CUDA, GPT, uses_kernels=True))["idle device"]
+    )
     assert advice(Situation(reading(mfu_matmul=0.05), CPU, GPT)) == {}
 
 

@@ -154,10 +154,11 @@ def _figures(records: Records) -> Iterator[Figure]:
     train = records.train
     if train.has("tokens_per_second"):
         yield Figure("Throughput", figures.short(median(records, "tokens_per_second")), "tokens per second, median")
+    small = "8-bit " if records.machine.get("mfu_relative_to") == "float8" else ""
     if train.has("mfu"):
-        yield Figure("MFU", figures.percent(median(records, "mfu")), "of the device's peak")
+        yield Figure("MFU", figures.percent(median(records, "mfu")), f"of the device's {small}peak")
     elif train.has("mfu_matmul"):
-        yield Figure("MFU", figures.percent(median(records, "mfu_matmul")), "of a measured matmul")
+        yield Figure("MFU", figures.percent(median(records, "mfu_matmul")), f"of a measured {small}matmul")
     if train.has("memory_bytes"):
         yield Figure("Memory", figures.size(greatest(records, "memory_bytes")), "peak")
     if train.has("grad_norm_max"):

@@ -1,5 +1,6 @@
 """Runs of the trainer whose step is computed with kernels."""
 
+import dataclasses
 import json
 
 import pytest
@@ -13,6 +14,8 @@ from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training import kernels, set_up
 from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.triton_adamw import TritonAdamW
+from gristmill.report.records import read_records
+from gristmill.report.summary import summarise
 from lm.kernels.comparing import relative
 from lm.tiny_runs import Crash, assert_same_run, crash_at, records, tensors, train
 
@@ -308,10 +311,14 @@ def test_the_mfu_is_relative_to_the_peak_of_8_bit_products_and_the_run_says_so(
     asked = []
     peak = set_up.device_peak
     monkeypatch.setattr(set_up, "device_peak", lambda name, precision: asked.append(precision) or peak(name, precision))
-    run(shards, tmp_path / "run", max_steps=1, float8=float8)
+    result = run(shards, tmp_path / "run", max_steps=1, float8=float8)
     machine = json.loads((tmp_path / "run" / "machine.json").read_text())
     assert (machine["float8"], machine["mfu_relative_to"]) == (float8, relative_to)
-    assert asked == [relative_to]
+    assert asked == [relative_to] == [result.mfu_relative_to]
+    shown = dict(dataclasses.replace(result, mfu=0.3).rows())["MFU"]
+    assert ("8-bit peak" in shown) is (float8 != "off")
+    figures = {figure.name: figure.note for figure in summarise(read_records(tmp_path / "run")).figures}
+    assert "MFU" not in figures or ("8-bit" in figures["MFU"]) is (float8 != "off")
 
 
 def test_a_run_whose_kernels_cannot_be_compiled_says_so_and_uses_plain_torch(tiny_shards, tmp_path, monkeypatch):
@@ -326,8 +333,6 @@ def test_a_run_whose_kernels_cannot_be_compiled_says_so_and_uses_plain_torch(tin
     messages = [event["message"] for event in records(tmp_path / "run", "event") if "Triton" in event["message"]]
     assert len(messages) == 1
     assert messages[0].startswith("no Triton kernels: Triton cannot compile them here (RuntimeError: Failed to find C")
-        "no Triton kernels: Triton cannot compile them here (RuntimeError: Failed to find C comp"
-    )
 
 
 def test_a_working_compiler_is_no_reason_against_kernels(device):

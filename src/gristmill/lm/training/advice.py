@@ -31,6 +31,7 @@ class Situation:
     device: torch.device
     config: TrainConfig
     num_workers: int | None = None  # processes that prepare batches; None if a thread does
+    uses_kernels: bool = False  # Triton kernels, which ignore compile_model
 
 
 def advice(situation: Situation) -> dict[str, str]:
@@ -67,7 +68,7 @@ def idle_device(situation: Situation) -> str | None:
         return None
     flags = [
         "a larger batch_size (or 'auto'), with fewer gradient_accumulation_steps",
-        None if config.compile_model else "compile_model=True",
+        None if config.compile_model or situation.uses_kernels else "compile_model=True",
         None if config.precision != "32" else "precision='bf16-mixed'",
         _dynamic_padding(reading, config),
     ]

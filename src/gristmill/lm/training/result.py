@@ -38,6 +38,8 @@ class TrainResult:
         data_wait: Fraction of the time in which the device waited for a batch.
         mfu: Model FLOPs utilization, relative to the data-sheet peak of the device.
         mfu_matmul: Model FLOPs utilization, relative to a matrix product measured on the device.
+        mfu_relative_to: Precision of the peak and of the product that the MFU is relative to: that of the run, or
+            "float8" if any products use 8-bit floats.
         memory_bytes: Peak memory of the run.
         seconds: Duration of the run.
         warnings: Problems to know about before using the model.
@@ -66,6 +68,7 @@ class TrainResult:
     mfu_matmul: float | None
     memory_bytes: int | None
     seconds: float
+    mfu_relative_to: str | None = None
     warnings: tuple[str, ...] = ()
 
     @property
@@ -117,7 +120,11 @@ class TrainResult:
         ]
 
     def _shares(self) -> str | None:
-        kinds = ((self.mfu, "the device's peak"), (self.mfu_matmul, "a matrix product measured here"))
+        small = "8-bit " if self.mfu_relative_to == "float8" else ""
+        kinds = (
+            (self.mfu, f"the device's {small}peak"),
+            (self.mfu_matmul, f"a {small or 'matrix '}product measured here"),
+        )
         return ", ".join(f"{share:.0%} of {what}" for share, what in kinds if share is not None) or None
 
 

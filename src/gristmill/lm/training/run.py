@@ -312,7 +312,9 @@ class Run:
         # The first readings include compilation and cold caches.
         if len(self._readings) > 2:
             workers = getattr(self.dataset, "num_workers", None) if self.data.uses_workers else None
-            situation = Situation(reading, self.fabric.device, self.config, workers)
+            situation = Situation(
+                reading, self.fabric.device, self.config, workers, uses_kernels=self.kernels is not None
+            )
             self.recorder.advise(advice(situation), step=self.step)
 
     def notify(self, message: str) -> None:
@@ -429,5 +431,6 @@ class Run:
             has_perplexity=self.config.model.HAS_PERPLEXITY,
             memory_bytes=memory_bytes(self.fabric.device),
             seconds=self.meter.seconds,
+            mfu_relative_to=precision_of_products(self.config),
         )
         return dataclasses.replace(result, warnings=self.model.warnings(result.val_stats, self.watch))
