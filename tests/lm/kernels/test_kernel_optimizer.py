@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import gristmill as gm
 from gristmill.lm.kernels.weight_copies import WeightCopies
 from gristmill.lm.training.optimizers import build_optimizer
 from gristmill.lm.training.triton_adamw import TritonAdamW
@@ -244,3 +245,45 @@ def test_a_closure_is_called_with_gradients(device):
     before = model.hidden.bias.detach().clone()
     assert optimizer.step(closure) is not None
     assert not torch.equal(model.hidden.bias, before)
+
+
+def test_gradients_are_divided_by_the_scale_of_a_grad_scaler(device):
+    ours, theirs = (torch.nn.Parameter(torch.ones(4, device=device)) for _ in range(2))
+    ours.grad, theirs.grad = torch.full_like(ours, 1e-9 * 1024), torch.full_like(theirs, 1e-9)
+    kernel, plain = (
+        TritonAdamW([ours], lr=0.1),
+        torch.optim.AdamW([theirs], lr=0.1, betas=(0.9, 0.95), weight_decay=0.1),
+    )
+    kernel.grad_scale = torch.tensor(1024.0, device=device)
+    kernel.step()
+    plain.step()
+    torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("beta2", [0.95, 0.999, 0.99999])
+def test_the_first_steps_correct_the_bias_of_moments_exactly(device, beta2):
+    ours, theirs = (torch.nn.Parameter(torch.ones(4, device=device)) for _ in range(2))
+    options = {"lr": 0.5, "betas": (0.9, beta2), "weight_decay": 0.0}
+    optimizers = TritonAdamW([ours], **options), torch.optim.AdamW([theirs], **options)
+    for number in range(3):
+        for weight, optimizer in zip((ours, theirs), optimizers, strict=True):
+            weight.grad = torch.full_like(weight, 0.1 * number + 0.1)
+            optimizer.step()
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_replaced_moments_are_used(device):
+    weight = torch.nn.Parameter(torch.ones(4, device=device))
+    optimizer = TritonAdamW([weight], lr=0.1)
+    weight.grad = torch.ones_like(weight)
+    optimizer.step()
+    optimizer.state[weight]["exp_avg"] = torch.full_like(weight, -5.0)
+    optimizer.step()
+    torch.testing.assert_close(optimizer.state[weight]["exp_avg"], torch.full_like(weight, -4.4))
+
+
+def test_a_weight_that_is_not_aligned_is_an_error(device):
+    weight = torch.nn.Parameter(torch.ones(5, device=device)[1:])
+    weight.grad = torch.ones_like(weight)
+    with pytest.raises(gm.OptionError, match="16 bytes"):
+        TritonAdamW([weight]).step()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import gristmill as gm
-from gristmill.lm.kernels import embedding
+from gristmill.lm.kernels import embedding, float8
 from gristmill.lm.models.gpt.network import GPT
 from gristmill.lm.models.registry import build_model
 from gristmill.lm.training import checkpoint as checkpoints
@@ -34,7 +34,7 @@ def use_kernels_on_every_device(patch):
         decide, check = kernels._why_not, kernels._check_float8
         patch.setattr(kernels, "_why_not", lambda config, model, device: decide(config, model, GPU))
         patch.setattr(kernels, "_check_float8", lambda config, device: check(config, GPU))
-        patch.setattr(kernels, "why_not_compiled", lambda device: None)
+        patch.setattr(kernels, "why_not_compiled", lambda device, uses_float8: None)
         pretend(patch, "NVIDIA H100", (9, 0))
 
 
@@ -336,4 +336,17 @@ def test_a_run_whose_kernels_cannot_be_compiled_says_so_and_uses_plain_torch(tin
 
 
 def test_a_working_compiler_is_no_reason_against_kernels(device):
-    assert COMPILES.__wrapped__(device) is None
+    assert COMPILES.__wrapped__(device, True) is None
+
+
+def test_wrong_bytes_of_8_bit_floats_are_a_reason_against_kernels(device, monkeypatch):
+    plain = float8.quantized
+
+    def wrong(*args, **options):
+        straight, turned = plain(*args, **options)
+        turned.view(torch.uint8)[1] = 0
+        return straight, turned
+
+    monkeypatch.setattr(float8, "quantized", wrong)
+    assert COMPILES.__wrapped__(device, False) is None
+    assert COMPILES.__wrapped__(device, True) == "a kernel of Triton returned a wrong result"

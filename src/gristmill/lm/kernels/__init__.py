@@ -11,6 +11,7 @@
     tables.py         the tensors that AdamW updates together
     weight_copies.py  the copies of weights that products read
     products.py       matrix products of these tensors
+    launching.py      where kernels run
 
 Every kernel has a function in plain torch next to it, named `plain_…`, which is its specification. Tests compare the
 two. Kernels add numbers in a fixed order, so the same step gives the same bits; the one exception is in embedding.py.

@@ -87,6 +87,14 @@ def _log2(beta: float) -> float:
 
 
 @triton.jit
+def _bias(log2_power):
+    """Return 1 - 2^x for x < 0, exact also for small x, where the difference of two float32 numbers is not."""
+    x = log2_power * 0.6931471805599453
+    series = -x * (1.0 + x * (1.0 / 2 + x * (1.0 / 6 + x * (1.0 / 24))))
+    return tl.where(x > -0.05, series, 1.0 - tl.exp2(log2_power))
+
+
+@triton.jit
 def _adamw(
     origin_ptr,
     copy_origin_ptr,
@@ -118,8 +126,8 @@ def _adamw(
         copy_ptr = copy_origin_ptr + tl.multiple_of(copy_place + begin, 8)
         size = tl.load(row_ptr + 5) - begin
         step = tl.load(steps_ptr + number)
-        rate = lr / (1.0 - tl.exp2(step * log2_beta1))
-        root_bias = tl.sqrt(1.0 - tl.exp2(step * log2_beta2))
+        rate = lr / _bias(step * log2_beta1)
+        root_bias = tl.sqrt(_bias(step * log2_beta2))
         clip = tl.load(clip_ptr)
         has_copy = copy_place != MISSING
         # A mask that may end anywhere would prevent reading 16 bytes at a time, so only the last block has one.

@@ -1,7 +1,8 @@
 """Scales: one number per tensor that is converted to 8-bit floats, from the largest number of the last step.
 
-Waiting for the largest number of the tensor itself would cost another pass over it. Between two steps it hardly
-changes, and numbers that have grown beyond the range saturate. Activations and e5m2 gradients keep a reserve.
+Waiting for the largest number of an activation or gradient itself would cost another pass over it. Between two steps it
+hardly changes, and numbers that have grown beyond the range saturate; both keep a reserve. Weights are small, so their
+scales come from the weights themselves: weights that start at 0 double from one step to the next.
 
 The state is a few numbers per layer. It is part of a checkpoint, because a resumed run must round as before.
 """
@@ -51,6 +52,8 @@ class Scales:
             name: Site(KINDS[kind][0], self._scales[i, :1], self._inverses[i, :1], self._largest[i, :1])
             for i, (name, kind) in enumerate(kinds.items())
         }
+        self.weights = [name for name, kind in kinds.items() if kind == "weight"]
+        self._rows_of_weights = torch.tensor([self._names.index(name) for name in self.weights], device=device)
         self._num_updates = 0
 
     @property
@@ -62,14 +65,26 @@ class Scales:
         return self._sites[name]
 
     @torch.no_grad()
+    def fit_weights(self, weights: list[Tensor]) -> None:
+        """Compute the scales of the weights from the weights that will be converted, in the order of `weights`."""
+        rows = self._rows_of_weights
+        largest = torch.stack(torch._foreach_norm(weights, float("inf"))).float()[:, None]
+        self._scales[rows] = self._found(largest, self._limits[rows], self._scales[rows])
+        self._inverses[rows] = 1 / self._scales[rows]
+
+    @staticmethod
+    def _found(largest: Tensor, limits: Tensor, before: Tensor) -> Tensor:
+        is_usable = (largest > 0) & torch.isfinite(largest)
+        found = limits / torch.where(is_usable, largest, 1.0)
+        return torch.where(is_usable, found.clamp(SMALLEST, GREATEST), before)
+
+    @torch.no_grad()
     def update(self) -> None:
         """Compute the scales of the next step from the largest numbers of this one, and forget those.
 
         A tensor that was zero or not finite keeps its scale.
         """
-        is_usable = (self._largest > 0) & torch.isfinite(self._largest)
-        found = self._limits / torch.where(is_usable, self._largest, 1.0)
-        self._scales.copy_(torch.where(is_usable, found.clamp(SMALLEST, GREATEST), self._scales))
+        self._scales.copy_(self._found(self._largest, self._limits, self._scales))
         self._inverses.copy_(1 / self._scales)
         self._largest.zero_()
         self._num_updates += 1

@@ -25,13 +25,21 @@ class WeightCopies:
 
     def __init__(self, weights: Iterable[Tensor], *, dtype: torch.dtype = torch.bfloat16) -> None:
         """Nothing is allocated before the first use, because the weights may still be moved to a device."""
-        self._weights = list(weights)
-        self._keys = {id(weight) for weight in self._weights}
         self._dtype = dtype
         self._copies: dict[int, Tensor] = {}
         self._versions: dict[int, int] = {}  # of the weights that have a valid copy
         self._written: set[int] = set()
         self._small: dict[int, tuple[Tensor, Tensor]] = {}
+        self.follow(weights)
+
+    def follow(self, weights: Iterable[Tensor]) -> None:
+        """Keep copies of these weights from now on, and drop those of all others."""
+        self._weights = list(weights)
+        self._keys = {id(weight) for weight in self._weights}
+        for kept in (self._copies, self._versions, self._small):
+            for key in kept.keys() - self._keys:
+                del kept[key]
+        self._written &= self._keys
 
     def __getitem__(self, weight: Tensor) -> Tensor:
         """The bfloat16 copy of a weight. `refresh` must have been called before."""
@@ -51,9 +59,9 @@ class WeightCopies:
         return self._small[key]
 
     @torch.no_grad()
-    def refresh(self) -> None:
-        """Make the copies of all weights that have changed."""
-        stale = [weight for weight in self._weights if self._versions.get(id(weight)) != weight._version]
+    def refresh(self, *, all: bool = False) -> None:
+        """Make the copies of all weights that have changed; with `all`, those of all weights."""
+        stale = [weight for weight in self._weights if all or self._versions.get(id(weight)) != weight._version]
         if not stale:
             return
         torch._foreach_copy_([self.buffer(weight) for weight in stale], [weight.detach() for weight in stale])

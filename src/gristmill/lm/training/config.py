@@ -157,7 +157,7 @@ class TrainConfig:
     """Mode of torch.compile."""
     cuda_graphs: Literal["auto", "off"] = "auto"
     """auto: replay the step from CUDA graphs where the model, the data and the device support them. off: launch every
-    kernel of every step. Results are the same."""
+    kernel of every step. Results are equal up to rounding."""
     activation_checkpointing: bool = False
     """Recompute each layer in the backward pass instead of storing its activations: less memory, more time."""
     device: DeviceName = "auto"

@@ -229,6 +229,6 @@ def _zeros(field: Tensor, width: int) -> Tensor:
 
 def _first_line(error: BaseException) -> str:
     """Return the first line of the message of the first error. A failed capture causes further ones."""
-    while error.__context__ is not None:
+    while error.__context__ is not None and not error.__suppress_context__:
         error = error.__context__
     return next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")

@@ -30,7 +30,7 @@ def use_kernels(
     but do not work on this machine.
     """
     reason = _why_not(config, model, device)
-    if reason is None and (reason := why_not_compiled(device)) is not None:
+    if reason is None and (reason := why_not_compiled(device, config.float8 != "off")) is not None:
         notify(f"no Triton kernels: {reason}. The run continues with plain torch, more slowly.")
     if reason is None:
         if config.float8 != "off":
@@ -79,18 +79,45 @@ def _why_not_on(device: torch.device) -> str | None:
 
 
 @functools.cache
-def why_not_compiled(device: torch.device) -> str | None:
-    """Return why Triton cannot compile and run a kernel on this device, or None. It needs a C compiler, for example."""
-    from gristmill.lm.kernels.embedding import add_embedding_gradient
+def why_not_compiled(device: torch.device, uses_float8: bool = False) -> str | None:
+    """Return why Triton cannot compile and run a kernel on this device, or None. It needs a C compiler, for example.
 
-    row, id = torch.zeros(1, 16, device=device), torch.zeros(1, dtype=torch.int64, device=device)
+    uses_float8: also compare the bytes of converted numbers, because a version of Triton writes some of them wrong.
+    """
     try:
-        add_embedding_gradient(row, torch.ones_like(row), id, is_deterministic=False)
-        is_right = bool((row == 1).all())
+        is_right = _adds_correctly(device) and (not uses_float8 or _converts_correctly(device))
     except Exception as error:  # of any kind: the compiler is another program
         first = next(iter(str(error).splitlines()), "")
         return f"Triton cannot compile them here ({type(error).__name__}: {first.rstrip('.')})"
     return None if is_right else "a kernel of Triton returned a wrong result"
+
+
+def _adds_correctly(device: torch.device) -> bool:
+    from gristmill.lm.kernels.embedding import add_embedding_gradient
+    from gristmill.lm.kernels.launching import on_device_of
+
+    row, id = torch.zeros(1, 16, device=device), torch.zeros(1, dtype=torch.int64, device=device)
+    with on_device_of(row):
+        add_embedding_gradient(row, torch.ones_like(row), id, is_deterministic=False)
+    return bool((row == 1).all())
+
+
+def _converts_correctly(device: torch.device) -> bool:
+    """Return whether a matrix and its transpose have the bytes that plain torch computes."""
+    from gristmill.lm.kernels.float8 import E4M3, E5M2, Site, plain_float8, quantized
+    from gristmill.lm.kernels.launching import on_device_of
+
+    numbers = torch.arange(-4096, 4096, device=device).reshape(64, 128).bfloat16() / 16
+    one = torch.ones(4, device=device)
+    for dtype in (E4M3, E5M2):
+        site = Site(dtype, one[:1], one[:1], torch.zeros(4, device=device)[:1])
+        with on_device_of(numbers):
+            straight, turned = quantized(numbers, site, columns=True)
+        expected = plain_float8(numbers, site).view(torch.uint8)
+        assert straight is not None and turned is not None
+        if not (straight.view(torch.uint8).equal(expected) and turned.view(torch.uint8).equal(expected.t())):
+            return False
+    return True
 
 
 def _shown(capability: tuple[int, int]) -> str:

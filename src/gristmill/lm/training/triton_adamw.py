@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, overload
 import torch
 from torch import Tensor
 
+from gristmill.errors import OptionError
+
 if TYPE_CHECKING:
     from gristmill.lm.kernels.tables import TensorTable
     from gristmill.lm.kernels.weight_copies import WeightCopies
@@ -33,8 +35,9 @@ class _Prepared:
 class TritonAdamW(torch.optim.AdamW):
     """AdamW for weights on a GPU.
 
-    Like torch's fused AdamW, a step uses the attribute `found_inf`, a tensor of 0 or 1: if it is 1, nothing changes.
-    The attribute `clip`, a tensor on the device, is a factor of all gradients. The host does not wait for the device.
+    Like torch's fused AdamW, a step uses the attributes `found_inf`, a tensor of 0 or 1 (if it is 1, nothing changes),
+    and `grad_scale`, by which gradients are divided. The attribute `clip`, a tensor on the device, is a factor of all
+    gradients. The host does not wait for the device.
     """
 
     folds_clipping = True
@@ -74,6 +77,7 @@ class TritonAdamW(torch.optim.AdamW):
 
     def _step(self, number: int, group: dict[str, Any]) -> None:
         from gristmill.lm.kernels.adamw import GRADIENT, adamw  # needs Triton
+        from gristmill.lm.kernels.launching import on_device_of
         from gristmill.lm.kernels.tables import are_aligned
 
         weights = [weight for weight in group["params"] if weight.grad is not None]
@@ -81,20 +85,24 @@ class TritonAdamW(torch.optim.AdamW):
             return
         grads = [weight.grad if are_aligned([weight.grad]) else weight.grad.contiguous().clone() for weight in weights]
         prepared = self._prepare(number, weights, grads)
-        zero = prepared.steps.new_zeros(())
-        skip, clip = getattr(self, "found_inf", zero), getattr(self, "clip", zero + 1)
+        factors = {name: getattr(self, name, None) for name in ("found_inf", "clip", "grad_scale")}
+        skip = factors["found_inf"] if factors["found_inf"] is not None else prepared.steps.new_zeros(())
+        clip = factors["clip"] if factors["clip"] is not None else prepared.steps.new_ones(())
+        if factors["grad_scale"] is not None:
+            clip = clip / factors["grad_scale"]
         prepared.steps.add_(1 - skip)
         prepared.table.set_column(GRADIENT, grads)
-        adamw(
-            prepared.table,
-            prepared.steps,
-            lr=group["lr"],
-            betas=group["betas"],
-            eps=group["eps"],
-            weight_decay=group["weight_decay"],
-            clip=clip,
-            skip=skip,
-        )
+        with on_device_of(weights[0]):  # Triton launches kernels on the current device
+            adamw(
+                prepared.table,
+                prepared.steps,
+                lr=group["lr"],
+                betas=group["betas"],
+                eps=group["eps"],
+                weight_decay=group["weight_decay"],
+                clip=clip,
+                skip=skip,
+            )
         # torch cannot see that a kernel has changed these.
         torch.autograd.graph.increment_version(weights)
         if self._copies is not None:
@@ -102,11 +110,16 @@ class TritonAdamW(torch.optim.AdamW):
 
     def _prepare(self, number: int, weights: list[Tensor], grads: list[Tensor]) -> _Prepared:
         """Return the tables of these weights, which are made again if weights or state were replaced."""
-        from gristmill.lm.kernels.tables import TensorTable
+        from gristmill.lm.kernels.tables import TensorTable, are_aligned
 
         there = self._prepared.get(number)
-        if there is not None and there.addresses == _addresses(weights) and self._has_steps(there):
+        if there is not None and there.addresses == self._addresses(weights) and self._has_steps(there):
             return there
+        if not are_aligned(weights):
+            raise OptionError(
+                "a weight is not contiguous, or does not begin at a multiple of 16 bytes, as the kernel requires. "
+                "Use kernels='plain', or make the weight contiguous before the optimizer is built."
+            )
         for weight in weights:
             state = self.state[weight]
             state.setdefault("step", torch.zeros((), device=weight.device))
@@ -119,23 +132,26 @@ class TritonAdamW(torch.optim.AdamW):
             state["step"] = view
         copies = [self._copy(weight) for weight in weights]
         moments = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
-        prepared = _Prepared(
-            weights, _addresses(weights), TensorTable([weights, grads, *moments, copies]), steps, views
-        )
+        table = TensorTable([weights, grads, *moments, copies])
+        prepared = _Prepared(weights, self._addresses(weights), table, steps, views)
         self._prepared[number] = prepared
         return prepared
 
     def _copy(self, weight: Tensor) -> Tensor | None:
         return self._copies.buffer(weight) if self._copies is not None and self._copies.has(weight) else None
 
+    def _addresses(self, weights: list[Tensor]) -> list[int]:
+        """Return the addresses of weights, moments and copies. `model.to` changes those, not the objects."""
+        found = []
+        for weight in weights:
+            state, copy = self.state[weight], self._copy(weight)
+            tensors = (weight, state.get("exp_avg"), state.get("exp_avg_sq"), copy)
+            found += [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+        return found
+
     def _has_steps(self, prepared: _Prepared) -> bool:
         """Whether the state is still the one that was prepared. Loading a checkpoint replaces it."""
         return _are_same(prepared.views, [self.state[weight].get("step") for weight in prepared.weights])
-
-
-def _addresses(weights: list[Tensor]) -> list[int]:
-    """Return the addresses of weights. `model.to` changes those, not the objects."""
-    return [weight.data_ptr() for weight in weights]
 
 
 def _are_same(some: list[Tensor], others: list[Any]) -> bool:

@@ -69,7 +69,11 @@ class WeightUpdates:
                 self._scaler.unscale_(optimizer)
         norm = self._clip()
         is_bad = (~torch.isfinite(norm)).float()
-        self._step(skip=torch.maximum(self._failed, is_bad))
+        try:
+            self._step(skip=torch.maximum(self._failed, is_bad))
+        finally:
+            for optimizer in self._optimizers.torch_optimizers:
+                vars(optimizer).pop("clip", None)  # a later step outside of a run must not use it
         self._optimizers.zero_grad()
         self._failed = torch.maximum(self._failed, is_bad * self._is_hopeless(is_bad))
         if self._waits:

@@ -15,6 +15,7 @@ The product after attention stays in bfloat16: it is too small to gain more than
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from gristmill.errors import OptionError
 from gristmill.lm.data.batch import Batch
+from gristmill.lm.kernels.launching import is_interpreted, on_device_of
 from gristmill.lm.kernels.rope import Heads
 from gristmill.lm.kernels.scales import Scales
 from gristmill.lm.kernels.weight_copies import WeightCopies
@@ -47,6 +49,15 @@ FLOAT8_MULTIPLE = 16  # of every dimension of a product
 INPUTS = {"qkv": "activation", "gate_up": "activation", "down": "product"}
 
 
+def check_device(device: torch.device) -> None:
+    """Raise `OptionError` unless kernels can run on this device."""
+    if device.type != "cuda" and not is_interpreted():
+        raise OptionError(
+            f"the kernels of a GPT run on NVIDIA GPUs, but this batch is on device {device.type!r}. Move the model and "
+            f"the batch to a GPU, as with model.cuda(), or do not call use_kernels."
+        )
+
+
 class KernelStep:
     """Computes the loss of a model with kernels, which must be on its device by the first call of `loss`."""
 
@@ -66,25 +77,36 @@ class KernelStep:
         """
         self._model, self.float8, self._dtype = model, float8, dtype
         self._is_deterministic, self._keeps_products = is_deterministic, keeps_products
-        matrices = [weight for name, weight in model.named_parameters() if weight.dim() == 2]
-        self.copies = WeightCopies(matrices, dtype=dtype)
+        self.copies = WeightCopies((), dtype=dtype)
         self.scales: Scales | None = None
         self._saved_scales: dict[str, Any] | None = None
         # Of 8-bit floats only in training: validation measures the weights, not the rounding of a step.
         self._parts: dict[bool, tuple[list[KernelBlock], KernelHead, Heads]] = {}
+        self._parameters: Sequence[Tensor] = ()
+        self._follow_parameters()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> None:
+        """Return None: a copy of a model has no kernels until `use_kernels` is called on it."""
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the mean cross-entropy in nats over the targets that are not -100."""
         model, num_tokens = self._model, batch.inputs_BT.shape[1]
         ids_N, targets_N = batch.inputs_BT.flatten(), batch.targets_BT.flatten()
-        with torch.autocast(ids_N.device.type, enabled=False):
-            uses_float8 = self.float8 != "off" and model.training and torch.is_grad_enabled()
+        is_training = model.training and torch.is_grad_enabled()
+        uses_float8 = self.float8 != "off" and is_training
+        check_device(ids_N.device)
+        # Triton launches kernels on the current device.
+        with on_device_of(ids_N), torch.autocast(ids_N.device.type, enabled=False):
             if uses_float8:
                 self._check_float8(batch)
                 self.opened(batch)
-            self.refresh()
-            self.copies.forget_float8()
+            # subtle: outside of training, weights may be exchanged through `.data`, for an average of weights, and
+            # their versions do not show it.
+            self.refresh(all=not is_training)
             blocks, head, heads = self._built(uses_float8)
+            self.copies.forget_float8()
+            if uses_float8 and self.scales is not None:
+                self.scales.fit_weights([self.copies[self._weight(name)] for name in self.scales.weights])
             tape = Tape()
             view = causal_view(model.cos_TK, model.sin_TK, 0, num_tokens)
 
@@ -105,9 +127,18 @@ class KernelStep:
             self._open_scales(batch.targets_BT.device, num_targets=batch.targets_BT.numel())
         return batch
 
-    def refresh(self) -> None:
-        """Make the copies of weights that have changed."""
-        self.copies.refresh()
+    def refresh(self, *, all: bool = False) -> None:
+        """Make the copies of weights that have changed; with `all`, those of all weights."""
+        self._follow_parameters()
+        self.copies.refresh(all=all)
+
+    def _follow_parameters(self) -> None:
+        """Use the parameters that the model has now. `load_state_dict(assign=True)`, for example, replaces them."""
+        now = list(self._model.parameters())
+        if len(now) != len(self._parameters) or any(a is not b for a, b in zip(now, self._parameters, strict=True)):
+            self._parameters = now
+            self._parts.clear()
+            self.copies.follow(weight for weight in now if weight.dim() == 2)
 
     def changed(self) -> list[Tensor]:
         """Return the tensors that a pass changes: the largest numbers of the tensors in 8-bit floats."""
@@ -163,6 +194,16 @@ class KernelStep:
                 kinds |= {f"{layer}.{name}.input": kind, f"{layer}.{name}.weight": "weight"}
                 kinds[f"{layer}.{name}.gradient"] = "gradient"
         return kinds
+
+    def _weight(self, name: str) -> Tensor:
+        """Return the weight of a tensor of `_kinds`, such as "0.gate_up.weight"."""
+        if name == "head.weight":
+            return self._model.head_weight
+        layer, part, _ = name.split(".")
+        block = self._model.blocks[int(layer)]
+        owner = block.attention if part == "qkv" else block.feed_forward
+        weight: Tensor = getattr(owner, part).weight
+        return weight
 
     def _open_scales(self, device: torch.device, *, num_targets: int) -> None:
         self.scales = Scales(self._kinds(), device=device, num_targets=num_targets)

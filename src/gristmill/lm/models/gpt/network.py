@@ -35,6 +35,7 @@ from gristmill.lm.models.gpt.options import GPTConfig
 from gristmill.lm.models.linear_cross_entropy import linear_cross_entropy
 from gristmill.lm.models.model import Kernels, Model
 from gristmill.lm.models.rows import OneByOne, RowReader
+from gristmill.packages import load_package
 
 if TYPE_CHECKING:
     from gristmill.lm.models.gpt.kernel_step import KernelStep
@@ -119,6 +120,17 @@ def stacked_in_blocks(model: nn.Module, config: GPTConfig) -> dict[str, int | tu
         for ending, number in parts.items()
         if name.endswith(ending)
     }
+
+
+def _foreign_part(model: nn.Module) -> str | None:
+    """Return the name of the first submodule that kernels would not compute as it is, or None."""
+    known = {Block, Attention, FeedForward, RMSNorm, nn.Linear, nn.Embedding, nn.Identity, nn.Dropout, nn.ModuleList}
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    for name, module in model.named_modules():
+        is_own = module is model or type(module) in known  # adapters and parametrizations change the type
+        if not is_own or "forward" in vars(module) or any(getattr(module, each) for each in hooks):
+            return name or type(model).__name__
+    return None
 
 
 class GPT(Model):
@@ -266,12 +278,13 @@ class GPT(Model):
             >>> GPT(config).why_no_kernels()
             'heads have a size of 8, and kernels need a power of 2 from 16 to 256'
         """
-        c, own = self.config, type(self)
+        c, own, foreign = self.config, type(self), _foreign_part(self)
         window = c.sliding_window is not None and c.sliding_window < c.context_length
         reasons = {
             f"{own.__name__} overrides a method of GPT": any(
                 getattr(own, name) is not getattr(GPT, name) for name in ("forward", "stream", "loss")
             ),
+            f"{foreign} is not a part of a GPT, or has a hook": foreign is not None,
             f"dropout={c.dropout}": c.dropout > 0,
             "float32_residual=True": c.float32_residual,
             "document_mask=True": c.document_mask,
@@ -295,6 +308,11 @@ class GPT(Model):
 
         Raises:
             OptionError: An option of the model rules out kernels, or its sizes rule out 8-bit floats.
+            MissingPackageError: Triton is not installed.
+
+        Modules that are replaced, and hooks that are added, after this call have no effect on `loss`. A copy of the
+        model (`copy.deepcopy`) has no kernels. In training, change weights in place or by an optimizer, not through
+        `.data`.
 
         Examples:
             ```python
@@ -308,6 +326,7 @@ class GPT(Model):
         """
         if (reason := self.why_no_kernels()) is not None:
             raise OptionError(f"the kernels of a GPT cannot be used: {reason}.")
+        load_package("triton", needed_by="use_kernels")
         size = self.config.feed_forward_width  # d_model is a multiple, because the size of a head is one
         if float8 != "off" and size % FLOAT8_MULTIPLE:
             raise OptionError(
