@@ -44,15 +44,22 @@ def test_the_interval_of_a_mean_is_that_of_students_distribution():
     assert float8_gate.interval([0.5]) == (0.5, -math.inf, math.inf)  # a single pair proves nothing
 
 
-def test_the_gate_is_not_passed_by_a_mean_that_may_be_above_the_limit(capsys):
-    def runs(differences):
-        for seed, difference in enumerate(differences):
-            for rate in float8_gate.LEARNING_RATES:
-                loss = {"seed": seed, "learning_rate": rate}
-                yield {**loss, "arithmetic": float8_gate.REFERENCE, "loss": 4.0}
-                yield {**loss, "arithmetic": "float8 all", "loss": 4.0 + difference}
+def runs(differences, name="float8 all"):
+    for seed, of_rates in enumerate(differences):
+        for rate, difference in zip(float8_gate.LEARNING_RATES, of_rates, strict=True):
+            run = {"seed": seed, "learning_rate": rate}
+            yield {**run, "arithmetic": float8_gate.REFERENCE, "loss": 4.0}
+            yield {**run, "arithmetic": name, "loss": 4.0 + difference}
 
-    arguments = Namespace(seeds=3, quick=True)
-    for differences, has_passed in (((0.001, 0.002, 0.0), True), ((0.001, 0.04, 0.0), False)):
-        float8_gate.report(list(runs(differences)), arguments)
-        assert ("not passed" in capsys.readouterr().out) is not has_passed
+
+def test_pairs_of_one_seed_are_one_sample():
+    found = float8_gate.differences(list(runs([(0.01, 0.03), (-0.02, 0.0)])), "float8 all")
+    assert float8_gate.means_of_seeds(found) == pytest.approx([0.02, -0.01])
+    assert list(found) == list(float8_gate.LEARNING_RATES)
+
+
+@pytest.mark.parametrize(("of_seeds", "has_passed"), [((0.001, 0.002, 0.0), True), ((0.001, 0.04, 0.0), False)])
+def test_the_gate_is_passed_only_if_the_whole_interval_is_below_the_limit(capsys, of_seeds, has_passed):
+    float8_gate.report(list(runs([(each, each) for each in of_seeds])), Namespace(quick=True))
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "all, by seed" in last and ("not passed" not in last) is has_passed
