@@ -93,7 +93,7 @@ SHAPES = {
 
 QUICK = Shape(
     "quick",
-    GPTConfig(vocab_size=300, context_length=16, num_layers=2, num_heads=2, d_model=32, d_ff=80, tie_embeddings=False),
+    GPTConfig(vocab_size=300, context_length=16, num_layers=2, num_heads=2, d_model=32, d_ff=88, tie_embeddings=False),
     baseline_heads=4,
     batch_size=2,
     device="cpu",
@@ -122,7 +122,9 @@ class Contestant:
         self._optimizer = build_optimizer(model, lr=3e-4, copies=None if kernels is None else kernels.copies)
         fabric: Any = SimpleNamespace(device=torch.device(self._device), strategy=SimpleNamespace(precision=None))
         self._updates = WeightUpdates(fabric, self._optimizer, model, clip_norm=1.0) if kernels is not None else None
-        tokens = np.random.default_rng(0).integers(0, shape.ours.vocab_size, 20_000_000, dtype=np.uint16)
+        # Words of a text are not equally frequent, and gradients of frequent words are added to the same rows.
+        numbers = np.random.default_rng(0).random(20_000_000, dtype=np.float32)
+        tokens = (numbers**4 * shape.ours.required_vocab_size).astype(np.uint16)
         self._dataset = TokenDataset(
             tokens, context_length=shape.ours.context_length, batch_size=shape.batch_size, seed=0, device=shape.device
         )

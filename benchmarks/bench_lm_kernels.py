@@ -1,8 +1,8 @@
 """Time each kernel of the training step beside plain torch and torch.compile, on one GPU.
 
 The sizes are those of GPT-2 with 124M parameters: 64 x 1,024 tokens, width 768, 6 heads, d_ff 2,048, 50,257 tokens in
-the vocabulary. Each row is checked against plain torch before it is timed. "floor" is the time in which a copy moves
-the bytes that the kernel must read and write. Results are written to results/lm_kernels.{md,json}.
+the vocabulary. tests/lm/kernels compare every kernel with plain torch; run them on the same GPU first. "floor" is the
+time in which a copy moves the bytes that the kernel must read and write. The results are lm_kernels.{md,json}.
 
     python benchmarks/bench_lm_kernels.py
     python benchmarks/bench_lm_kernels.py --tune      also other block sizes, which are printed only
