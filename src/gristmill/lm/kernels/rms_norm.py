@@ -3,8 +3,7 @@
     stream = x + delta                                          what the next layer adds to
     normed = stream / sqrt(mean(stream^2) + eps) * weight       what the next matrix multiplies
 
-torch.compile reaches nearly the same speed. The kernel exists so that a step needs no compilation, and because it can
-write `normed` in 8-bit floats at once.
+The kernel exists so that a step needs no compilation, and because it can write `normed` in 8-bit floats at once.
 """
 
 from __future__ import annotations
