@@ -2,8 +2,8 @@
 #
 #   make quickstart   sample corpus -> tokenizer -> token shards -> small language model -> story -> report, in a new
 #                     virtual environment
-#   make test         C++ tests, then Python tests; tests of pages need Chromium (a Debian package, installed as root) and
-#                     are skipped without it
+#   make test         C++ tests, then Python tests; tests of pages need Chromium and tests of failing system calls need strace
+#                     (Debian packages, installed as root), and are skipped without them
 #   make check        ruff, clang-format, plain words, import contracts, mypy, pyright; then C++ tests under AddressSanitizer and
 #                     UndefinedBehaviorSanitizer
 #   make docs         build the documentation site into site/
@@ -18,6 +18,7 @@
 #   make check-gpu   on a machine with a GPU: its tests, recounts and compute-sanitizer; then benchmarks/bench_gpu.py and
 #                     benchmarks/check_lm_gpu.py
 #   make faults       inject all faults of docs/reliability.md, and write its table
+#   make soak         mixed work for MINUTES=30, then kill every long command KILLS=50 times at random: docs/reliability.md
 #   make tsan         C++ tests under ThreadSanitizer
 #   make fuzz         run the fuzz targets under ASan + UBSan: MINUTES=10 for all of them, TARGET=scan for one,
 #                     SANITIZE= for more executions without sanitizers (Clang from Debian packages, as root)
@@ -35,7 +36,7 @@ python_sources := $(shell find src/gristmill -name '*.py' -o -name '*.pyi' -o -p
 # Scripts that mypy --strict and pyright check: one uses every public name, the other makes mistakes on purpose.
 typed_scripts := tests/typing/every_public_name.py tests/typing/mistakes.py
 
-.PHONY: quickstart test test-cpp test-python check check-gpu check-static check-sanitized docs check-docs screenshots plots bench format aarch64 wheel transformers4 tsan fuzz faults clean
+.PHONY: quickstart test test-cpp test-python check check-gpu check-static check-sanitized docs check-docs screenshots plots bench format aarch64 wheel transformers4 tsan fuzz faults soak clean
 
 quickstart: $(VENV)/.installed
 	@mkdir -p quickstart
@@ -61,11 +62,14 @@ test-cpp: $(VENV)/.tools
 	$(BIN)/cmake --build build/tests -j $(JOBS)
 	$(BIN)/ctest --test-dir build/tests -j $(JOBS) --output-on-failure
 
-# CHROMIUM installs the browser, or fails with a message where that is not possible.
+# CHROMIUM installs the browser, or fails with a message where that is not possible. STRACE does so with strace, by which
+# tests let chosen system calls fail.
 CHROMIUM := { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null || tools/install_debian.sh chromium
+STRACE := command -v strace >/dev/null || tools/install_debian.sh strace
 
 test-python: $(VENV)/.installed-test
 	@$(CHROMIUM) || echo "Continuing without Chromium: the tests of pages in a browser are skipped." >&2
+	@$(STRACE) || echo "Continuing without strace: the tests of failing system calls are skipped." >&2
 	$(BIN)/python -m pytest -n $(JOBS)
 
 check: check-static check-sanitized
@@ -100,8 +104,16 @@ tsan: $(VENV)/.tools
 	$(BIN)/ctest --test-dir build/tsan -j $(JOBS) --output-on-failure
 
 faults: $(VENV)/.installed-test
+	@$(STRACE)
 	$(BIN)/python -m pytest -n $(JOBS) tests/faults/rows --record-rows
 	$(BIN)/python tools/reliability.py
+
+KILLS ?= 50
+
+soak: MINUTES = 30
+soak: $(VENV)/.installed-test
+	$(BIN)/python tools/soak.py --minutes $(MINUTES)
+	$(BIN)/python tools/kill_matrix.py --kills $(KILLS)
 
 MINUTES ?= 10
 TARGET ?=
