@@ -443,6 +443,23 @@ void test_joining_after_the_last_position_is_an_overflow_error() {
     CHECK(!overflows(one_word('a', last - 1, 1), one_word('b', 0, 1)));
 }
 
+// The size of a corpus of counts saturates at 2^63 - 1. Two such sizes summed to a number that no file may have, and
+// three were an overflow although the counts were small.
+void test_sizes_of_joined_tables_saturate_and_leave_positions_for_more_tables() {
+    constexpr std::uint64_t kMost = ~std::uint64_t{0} >> 1;
+    const auto one_word = [](char byte) {
+        return make_word_table({static_cast<std::uint8_t>(byte)}, {0, 1}, {1}, {0}, kMost);
+    };
+    const WordTable pair = join_word_tables(one_word('a'), one_word('b'));
+    for (const WordTable& joined : {join_word_tables(pair, one_word('c')), join_word_tables(one_word('c'), pair)}) {
+        CHECK(joined.source_bytes == kMost);
+        CHECK((joined.firsts == LargeVector<std::uint64_t>{0, 1, 2}));
+    }
+    const WordTable seven = make_word_table({'d'}, {0, 1}, {1}, {0}, 7);
+    CHECK(join_word_tables(seven, one_word('e')).source_bytes == kMost);
+    CHECK(join_word_tables(seven, seven).source_bytes == 14);
+}
+
 // Each count is small enough alone, but their sum would wrap around to a small number.
 void test_counts_that_together_pass_63_bits_are_an_overflow_error() {
     constexpr std::uint64_t kMost = ~std::uint64_t{0} >> 1;
@@ -500,6 +517,7 @@ int main() {
     test_a_cancelled_count_throws();
     test_tables_join_as_if_one_corpus_followed_the_other();
     test_joining_after_the_last_position_is_an_overflow_error();
+    test_sizes_of_joined_tables_saturate_and_leave_positions_for_more_tables();
     test_counts_that_together_pass_63_bits_are_an_overflow_error();
     return test_result();
 }

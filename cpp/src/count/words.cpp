@@ -27,6 +27,32 @@ void check_total(const WordTable& table) {
     }
 }
 
+// `Words.from_counts` gives this size to a corpus whose words have at least as many bytes.
+constexpr std::uint64_t kSaturatedSize = (std::uint64_t{1} << 63) - 1;
+
+[[noreturn]] void throw_too_many_bytes() {
+    throw std::overflow_error(
+        "the corpora of the joined tables have more than 2^64 - 1 bytes in total. Join fewer tables.");
+}
+
+std::uint64_t sum_of_sizes(std::uint64_t first, std::uint64_t second) {
+    std::uint64_t sum;
+    if (__builtin_add_overflow(first, second, &sum)) throw_too_many_bytes();
+    return std::min(sum, kSaturatedSize);
+}
+
+// The position where the corpus of another table starts after that of `first`, if its last word there is at `last`.
+std::uint64_t start_after(const WordTable& first, std::uint64_t last) {
+    // Only the order of positions matters. A saturated size would use up all positions after two tables.
+    std::uint64_t start = first.source_bytes == kSaturatedSize ? 0 : first.source_bytes;
+    bool overflows = false;
+    // Positions of `first` may exceed its source_bytes when it was made from counts instead of text.
+    if (!first.firsts.empty() && first.firsts.back() >= start)
+        overflows = __builtin_add_overflow(first.firsts.back(), std::uint64_t{1}, &start);
+    if (overflows || start > UINT64_MAX - last) throw_too_many_bytes();
+    return start;
+}
+
 void check_parts(const WordTable& table) {
     const std::size_t size = table.size();
     if (table.offsets.size() != size + 1 || table.firsts.size() != size) {
@@ -91,17 +117,8 @@ WordTable join_word_tables(const WordTable& first, const WordTable& second) {
     std::unordered_map<std::string_view, std::size_t, SeededHash> place;
     place.reserve(first.size());
     for (std::size_t i = 0; i < first.size(); ++i) place.emplace(first.word(i), i);
-    // Positions of `first` may exceed its source_bytes when it was made from counts instead of text.
-    std::uint64_t start = first.source_bytes, last;
-    bool overflows = __builtin_add_overflow(first.source_bytes, second.source_bytes, &result.source_bytes);
-    if (!second.firsts.empty()) {
-        if (!first.firsts.empty() && first.firsts.back() >= start)
-            overflows |= __builtin_add_overflow(first.firsts.back(), std::uint64_t{1}, &start);
-        overflows |= __builtin_add_overflow(start, second.firsts.back(), &last);
-    }
-    if (overflows)
-        throw std::overflow_error(
-            "the corpora of the joined tables have more than 2^64 - 1 bytes in total. Join fewer tables.");
+    result.source_bytes = sum_of_sizes(first.source_bytes, second.source_bytes);
+    const std::uint64_t start = second.firsts.empty() ? 0 : start_after(first, second.firsts.back());
     for (std::size_t i = 0; i < second.size(); ++i) {
         const auto found = place.find(second.word(i));
         if (found == place.end()) {
