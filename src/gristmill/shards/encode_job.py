@@ -30,6 +30,7 @@ from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import FormatError
 from gristmill.executors.job import JOB_FILE, Job
 from gristmill.executors.work_folder import WorkFolder, open_work_folder
+from gristmill.shards.inputs import recorded_name
 from gristmill.shards.layouts import Layout, layout_of
 from gristmill.shards.manifest import TOKENIZER_FILE, EndOfText, InputEntry
 from gristmill.shards.plan import Plan
@@ -202,7 +203,7 @@ def _request_of(job: Job) -> Request:
 
 def _entry_of(input: Mapping[str, Any]) -> InputEntry:
     return InputEntry(
-        path=input["name"],
+        path=recorded_name(input["name"]),
         format=input["format"],
         compression=input["compression"],
         bytes=input["num_bytes"],

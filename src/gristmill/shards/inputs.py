@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Callable, Iterable
 from contextlib import closing
@@ -11,11 +12,28 @@ from typing import BinaryIO
 
 from gristmill import _core
 from gristmill.corpus import Input
+from gristmill.corpus.inputs import is_url
 from gristmill.corpus.sources import Source, open_source
 from gristmill.shards.manifest import InputEntry
 
 NUM_SAMPLES = 16
 SAMPLE_BYTES = 4096
+
+
+def recorded_name(name: str) -> str:
+    """Return the path or URL of an input as manifests record it.
+
+    The bytes of a path are decoded as UTF-8, whatever the encoding of the locale is.
+
+    >>> recorded_name("tales/straße.txt")
+    'tales/straße.txt'
+    """
+    return name if is_url(name) else os.fsencode(name).decode("utf-8", "surrogateescape")
+
+
+def local_path(recorded: str) -> Path:
+    """Return the path of a recorded name, for the encoding of this process."""
+    return Path(os.fsdecode(recorded.encode("utf-8", "surrogateescape")))
 
 
 def fingerprints(inputs: Iterable[Input]) -> tuple[InputEntry, ...]:
@@ -29,7 +47,7 @@ def _fingerprint(input: Input) -> InputEntry:
         with closing(open_source(input)) as source:
             samples = sample_input(partial(_read_at, source), input.num_bytes)
     return InputEntry(
-        path=input.name,
+        path=recorded_name(input.name),
         format=input.format,
         compression=input.compression,
         bytes=input.num_bytes,
@@ -53,7 +71,8 @@ def _read_at(source: Source, offset: int, size: int) -> bytes:
 
 def find_changes(entry: InputEntry) -> list[str]:
     """Describe how a local input differs from its record; an empty list if it does not."""
-    status = Path(entry.path).stat()
+    path = local_path(entry.path)
+    status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         return ["it is no longer a regular file"]
     changes = []
@@ -62,7 +81,7 @@ def find_changes(entry: InputEntry) -> list[str]:
     if entry.modified_ns is not None and status.st_mtime_ns != entry.modified_ns:
         changes.append("its modification time differs")
     if entry.samples and status.st_size == entry.bytes:
-        with Path(entry.path).open("rb", buffering=0) as file:
+        with path.open("rb", buffering=0) as file:
             samples = sample_input(partial(_read_file_at, file), status.st_size)
         if samples != entry.samples:
             changes.append("its content differs")

@@ -22,7 +22,7 @@ from gristmill.encode.tokenizer import Tokenizer, as_tokenizer
 from gristmill.errors import OptionError
 from gristmill.shards.end_of_text import find_end_of_text
 from gristmill.shards.explain import check_path
-from gristmill.shards.inputs import fingerprints
+from gristmill.shards.inputs import fingerprints, recorded_name
 from gristmill.shards.layouts import Layout, check_layout
 from gristmill.shards.layouts.parquet import COLUMN
 from gristmill.shards.manifest import MANIFEST_FILE, REPLACED_FILE, REQUEST_FILE, TOKENIZER_FILE, EndOfText
@@ -200,7 +200,7 @@ def _check_width(dtype: DTypeLike | None, layout: Layout, vocab_size: int) -> np
 
 def _command(source: Source, given: EncodeOptions, recorded: dict[str, Any]) -> str:
     """Return the command line that makes the same files, run in the folder with its tokenizer."""
-    names: Sequence[str] = source.paths if isinstance(source, FoundFiles) else ["DOCUMENTS"]
+    names: Sequence[str] = [*map(recorded_name, source.paths)] if isinstance(source, FoundFiles) else ["DOCUMENTS"]
     words = ["gristmill", "encode", *names, "-t", TOKENIZER_FILE]
     dtype = given["dtype"]
     asked: dict[str, Any] = {name: given[name] for name in ("format", "end_of_text", "end_of_text_position")}
