@@ -140,8 +140,9 @@ class Clock:
 def peak_memory_bytes() -> int | None:
     """Return the peak resident memory of this process, or None if the system does not report it."""
     try:
-        # Not ru_maxrss, which a process inherits from its parent.
-        status = Path("/proc/self/status").read_text()
+        # Not ru_maxrss, which a process inherits from its parent. The name of a process, in the first line, may be any
+        # bytes: that of a script is cut after 15 of them.
+        status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
         return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
     except (OSError, StopIteration):
         pass

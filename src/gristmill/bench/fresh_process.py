@@ -187,7 +187,7 @@ def _memory_bytes(name: str) -> int:
     # Prefer /proc to ru_maxrss: a child inherits the maximum of the process that started it.
     status = Path("/proc/self/status")
     if status.exists():
-        for line in status.read_text().splitlines():
+        for line in status.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith(name + ":"):
                 return int(line.split()[1]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -210,7 +210,9 @@ class ForeignCpu:
         stat = Path("/proc/stat")
         if not stat.exists():
             return None
-        user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, stat.read_text().split("\n")[0].split()[1:9])
+        user, nice, system, _idle, _iowait, irq, softirq, steal = map(
+            int, stat.read_text(encoding="ascii").split("\n")[0].split()[1:9]
+        )
         return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 

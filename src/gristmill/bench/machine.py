@@ -74,7 +74,11 @@ def _cpu_model() -> str:
     info = Path("/proc/cpuinfo")
     if not info.exists():
         return platform.processor() or platform.machine()
-    fields = dict(line.split(":", 1) for line in info.read_text().split("\n\n")[0].splitlines() if ":" in line)
+    fields = dict(
+        line.split(":", 1)
+        for line in info.read_text(encoding="utf-8", errors="replace").split("\n\n")[0].splitlines()
+        if ":" in line
+    )
     facts = {key.strip(): value.strip() for key, value in fields.items()}
     model = facts.get("model name", platform.machine())
     if "cpu family" in facts:

@@ -117,7 +117,7 @@ def megabytes(num_bytes: float | None) -> str:
 def file_system(folder: Path) -> str:
     """Return the kind of file system that a folder is on, from /proc/mounts; "unknown" without that file."""
     mounts = Path("/proc/mounts")
-    lines = mounts.read_text().splitlines() if mounts.exists() else []
+    lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines() if mounts.exists() else []
     kinds = {Path(line.split()[1]): line.split()[2] for line in lines}
     return next((kinds[above] for above in [folder, *folder.parents] if above in kinds), "unknown")
 

@@ -138,7 +138,7 @@ def _reset_peak() -> int:
     """Reset the high-water mark to the resident memory, if the kernel allows it, and return the resident memory."""
     clear = Path("/proc/self/clear_refs")
     if clear.exists():
-        clear.write_text("5")
+        clear.write_text("5", encoding="ascii")
     return _memory_bytes("VmRSS")
 
 
@@ -146,5 +146,9 @@ def _memory_bytes(name: str) -> int:
     status = Path("/proc/self/status")
     if not status.exists():
         return 0
-    line = next(line for line in status.read_text().splitlines() if line.startswith(name + ":"))
+    line = next(
+        line
+        for line in status.read_text(encoding="utf-8", errors="replace").splitlines()
+        if line.startswith(name + ":")
+    )
     return int(line.split()[1]) * 1024

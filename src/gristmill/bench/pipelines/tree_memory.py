@@ -84,6 +84,6 @@ def _command(pid: int) -> str:
 def _text(path: Path) -> str:
     """Return an empty text if the process has ended."""
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""

@@ -139,7 +139,7 @@ def _is_locked(path: Path) -> bool:
     """
     try:
         inode = path.stat().st_ino
-        lines = Path("/proc/locks").read_text().splitlines()
+        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     except OSError:
         return path.exists()
     return any(field.endswith(f":{inode}") for line in lines for field in line.split())
