@@ -3,6 +3,9 @@
 The data are written to `.NAME.tmp.PID.NUMBER` in the same folder and flushed to disk. Then the file is renamed and the
 folder flushed. A crash, a full disk or Ctrl-C leaves the old file or the new one, never a partial file. The temporary
 file is removed on any error except SIGKILL.
+
+Until it is renamed, only its owner can read the temporary file: the file that it replaces may be private. It gets the
+permissions of that file, or those of any new file, just before the rename.
 """
 
 from __future__ import annotations
@@ -11,9 +14,14 @@ import contextlib
 import errno
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+# Errors of file systems without permissions, such as FAT and some network file systems.
+_NO_PERMISSIONS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+_umask_lock = threading.Lock()
 
 
 @contextlib.contextmanager
@@ -34,14 +42,13 @@ def publish(path: str | os.PathLike[str], *, overwrite: bool = True, durable: bo
     """
     target = Path(path)
     mode = _check_target(target, overwrite)
-    temporary = _temporary_name(target)
+    temporary = temporary_name(target)
     try:
         # The file is created inside the `try`, because Ctrl-C may come as soon as it exists.
-        with os.fdopen(_create(temporary), "wb") as file:
-            if mode is not None:
-                temporary.chmod(mode)  # the new file has the permissions of the old one
+        with os.fdopen(create_private(temporary), "wb") as file:
             yield file
             file.flush()
+            set_mode(file, usual_mode(target.parent) if mode is None else mode)
             if durable:
                 os.fsync(file.fileno())
         _move(temporary, target, overwrite)
@@ -96,14 +103,43 @@ def _move(temporary: Path, target: Path, overwrite: bool) -> None:
     temporary.replace(target)
 
 
-def _temporary_name(target: Path) -> Path:
+def temporary_name(target: Path) -> Path:
+    """Return an unpredictable name next to `target`, which nothing has."""
     # A file name may have 255 bytes, so only 50 characters of the target's name are used. The random number avoids
     # clashes with other threads, other hosts that share the folder, and files left by killed processes.
     return target.with_name(f".{target.name[:50]}.tmp.{os.getpid()}.{int.from_bytes(os.urandom(6))}")
 
 
-def _create(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+def create_private(path: Path, flags: int = os.O_WRONLY) -> int:
+    """Create a file that only its owner can access, and return its descriptor. Raises if anything is at `path`."""
+    flags |= os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    return os.open(path, flags, 0o600)
+
+
+def usual_mode(folder: Path) -> int:
+    """Return the permissions that the system gives a new file in `folder`, by the umask or the folder's default ACL."""
+    if hasattr(os, "O_TMPFILE"):
+        with contextlib.suppress(OSError):  # some file systems have no files without a name
+            descriptor = os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o666)
+            try:
+                return stat.S_IMODE(os.fstat(descriptor).st_mode)
+            finally:
+                os.close(descriptor)
+    with _umask_lock:
+        umask = os.umask(0o077)  # the umask can only be read by setting it: a strict one exposes no other file
+        os.umask(umask)
+    return 0o666 & ~umask
+
+
+def set_mode(file: BinaryIO, mode: int) -> None:
+    """Set the permissions of an open file, unless its file system has no permissions."""
+    if not hasattr(os, "fchmod"):
+        return
+    try:
+        os.fchmod(file.fileno(), mode)
+    except OSError as error:
+        if error.errno not in _NO_PERMISSIONS:
+            raise
 
 
 def flush_folder(folder: Path) -> None:

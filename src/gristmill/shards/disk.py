@@ -1,4 +1,4 @@
-"""Unbuffered files: links are not followed, and every error names the file."""
+"""Unbuffered files: links are not followed, new files are private, and every error names the file."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ def open_file(path: Path, flags: int = 0) -> BinaryIO:
     """Open a file for reading and writing, without a buffer; raise an error for a link."""
 
     def opener(name: str, _: int) -> int:
-        return os.open(name, os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | flags, 0o666)
+        return os.open(name, os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | flags, 0o600)
 
     return cast(BinaryIO, open(path, "r+b", buffering=0, opener=opener))
 
 
 def create_file(path: Path) -> BinaryIO:
-    """Create an empty file, in place of one that an interrupted run may have left."""
+    """Create an empty file that only its owner can access, in place of one that an interrupted run may have left."""
     path.unlink(missing_ok=True)
     return open_file(path, os.O_CREAT | os.O_EXCL)
 

@@ -24,6 +24,7 @@ from gristmill.errors import FormatError
 from gristmill.executors.calls import Check
 from gristmill.executors.done import Done
 from gristmill.executors.work_folder import LocalWorkFolder, WorkFolder
+from gristmill.publish import create_private
 from gristmill.shards.assembly import HEAD, Piece, ShardPlan
 from gristmill.shards.encode_job import EncodeWork, load_work
 from gristmill.shards.jobs import Encoded, Ids, Job, JobEncoder
@@ -195,11 +196,11 @@ def read_ends(folder: WorkFolder, piece: Piece) -> Iterator[NDArray[np.int64]]:
 
 @contextlib.contextmanager
 def _temporary(folder: WorkFolder) -> Iterator[Path]:
-    """An empty temporary file, on the disk of the work folder if that is local; removed when the block ends."""
+    """An empty, private temporary file, on the disk of the work folder if that is local; removed after the block."""
     place = folder.path if isinstance(folder, LocalWorkFolder) else Path(tempfile.gettempdir())
     path = place / f".assemble.tmp.{os.getpid()}.{int.from_bytes(os.urandom(6))}"
     try:
-        path.open("xb").close()
+        os.close(create_private(path))
         yield path
     finally:
         path.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from gristmill import _core
 from gristmill.corpus.threads import Crew
 from gristmill.errors import ShardsFormatError
-from gristmill.publish import flush_folder, publish
+from gristmill.publish import flush_folder, publish, set_mode, usual_mode
 from gristmill.shards.disk import create_file, open_file, sync, sync_data, write_all
 from gristmill.shards.layouts.layout import INT64, Layout, Part
 from gristmill.shards.manifest import ShardEntry, Split
@@ -268,10 +268,11 @@ class _PartFiles:
         sync(self._ends)
 
     def finish(self, header: bytes) -> str:
-        """Write the header, flush, and return the checksum of the file."""
+        """Write the header, give the file the permissions of a shard, flush, and return the checksum of the file."""
         if header:
             self._tokens.seek(0)
             self._write(self._tokens, header)
+        set_mode(self._tokens, usual_mode(Path(self._tokens.name).parent))
         self.flush()
         if not header:
             return self._checksum.hexdigest()

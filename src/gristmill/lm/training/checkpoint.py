@@ -46,8 +46,9 @@ from gristmill.lm.option_types import option_fields
 from gristmill.lm.training.config import TrainConfig, config_of_run, load_config
 from gristmill.lm.training.parts import OpenFiles, index_name, is_in_parts, part_names, stored_tensors
 from gristmill.lm.training.size_check import check_sizes, compare_shapes
-from gristmill.lm.training.tensor_files import DamagedFileError, check_file, flush, kinds_of, write_tensors
-from gristmill.publish import flush_folder
+from gristmill.lm.training.tensor_files import DamagedFileError, check_file, kinds_of, write_tensors
+from gristmill.publish import flush_folder, temporary_name
+from gristmill.publish import publish as publish_file
 from gristmill.small_files import parse_json, read_small_file
 from gristmill.trace import spanned
 
@@ -91,8 +92,7 @@ def write_checkpoint(run: Path, state: Mapping[str, Any], files: Mapping[str, Ma
 def new_hidden_folder(folder: Path) -> Path:
     """Create and return an empty hidden folder next to `folder`, in which a checkpoint is written."""
     folder.parent.mkdir(exist_ok=True)
-    temporary = folder.with_name(f".{folder.name}.tmp.{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
+    temporary = temporary_name(folder)
     temporary.mkdir()
     return temporary
 
@@ -135,20 +135,14 @@ def _last_good(run: Path) -> str:
 
 
 def _write_state(path: Path, state: Mapping[str, Any]) -> None:
-    content = {**state, "checksum": json_checksum(state)}
-    body = json.dumps(content, indent=1, allow_nan=False).encode()  # readers reject NaN
-    with path.open("wb") as file:
-        file.write(body)
-        flush(file)
+    with publish_file(path) as file:
+        content = {**state, "checksum": json_checksum(state)}
+        file.write(json.dumps(content, indent=1, allow_nan=False).encode())  # readers reject NaN
 
 
 def update_state(folder: Path, changes: Mapping[str, Any]) -> None:
     """Change some values in state.json of a checkpoint, atomically."""
-    state = {**read_state(folder), **changes}
-    temporary = folder / f".{STATE_FILE}.tmp.{os.getpid()}"
-    _write_state(temporary, state)
-    temporary.replace(folder / STATE_FILE)
-    flush_folder(folder)
+    _write_state(folder / STATE_FILE, {**read_state(folder), **changes})
 
 
 class CheckpointWriter:
@@ -242,7 +236,7 @@ def merge_model(folder: Path) -> bool:
     if not is_in_parts(MODEL_FILE, state["files"]):
         _remove_parts(folder)
         return False
-    temporary = folder / f".{MODEL_FILE}.tmp.{os.getpid()}"
+    temporary = temporary_name(folder / MODEL_FILE)
     try:
         with damaged_files():
             stored = stored_tensors(folder, MODEL_FILE, checked_files(folder, MODEL_FILE, state))

@@ -274,7 +274,7 @@ def _write_index(path: Path, stored: Mapping[str, Stored]) -> dict[str, Any]:
     from gristmill._core import Xxh64
 
     body = json.dumps(index_of(stored), separators=(",", ":")).encode()
-    with path.open("wb") as file:
+    with path.open("xb") as file:
         file.write(body)
         flush(file)
     digest = Xxh64()

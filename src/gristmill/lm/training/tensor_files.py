@@ -70,7 +70,9 @@ def kinds_of(tensors: Mapping[str, Tensor]) -> dict[str, Kind]:
 
 
 def write_tensors(path: Path, kinds: Mapping[str, Kind], tensor_of: Callable[[str], Tensor]) -> dict[str, Any]:
-    """Write the tensors that `tensor_of` returns, one at a time, and return the size and checksum of the file.
+    """Write the tensors that `tensor_of` returns to a new file, and return the size and checksum of the file.
+
+    Only one tensor is in memory at a time. A link at `path`, planted by the author of a run, is an error.
 
     Does not use the safetensors library, because the checksum is computed while writing, and each write releases the
     GIL so that training continues.
@@ -86,7 +88,7 @@ def write_tensors(path: Path, kinds: Mapping[str, Kind], tensor_of: Callable[[st
     head = json.dumps(header, separators=(",", ":")).encode()
     head += b" " * (-len(head) % 8)
     digest = Xxh64()
-    with path.open("wb") as file:
+    with path.open("xb") as file:
         for data in _blocks(len(head).to_bytes(8, "little") + head, names, tensor_of):
             digest.update(data)
             file.write(data)
