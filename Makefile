@@ -4,8 +4,8 @@
 #                     virtual environment
 #   make test         C++ tests, then Python tests; tests of pages need Chromium and tests of failing system calls need strace
 #                     (Debian packages, installed as root), and are skipped without them
-#   make check        ruff, clang-format, plain words, import contracts, mypy, pyright; then C++ tests under AddressSanitizer and
-#                     UndefinedBehaviorSanitizer
+#   make check        ruff, clang-format, plain words, import contracts, mypy, pyright, known vulnerabilities of the pinned
+#                     packages (with a network); then C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make docs         build the documentation site into site/
 #   make check-docs   build the site and look at every page in Chromium: 390 and 1,280 px, light and dark
 #   make screenshots  make sample artefacts, and take the pictures of docs/view.md in Chromium
@@ -84,6 +84,7 @@ check-static: $(VENV)/.installed-check
 	$(BIN)/mypy
 	MYPYPATH=src $(BIN)/mypy --config-file= --strict --follow-imports=silent $(typed_scripts)
 	$(BIN)/pyright --project tests/typing --pythonpath $(BIN)/python
+	$(BIN)/python tools/audit.py
 
 check-sanitized: $(VENV)/.tools
 	$(BIN)/cmake -S . -B build/sanitized -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
@@ -204,4 +205,5 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 
 $(VENV)/.installed-check: $(VENV)/.tools pyproject.toml
 	$(PIP) ruff mypy 'pyright[nodejs]' clang-format import-linter numpy msgspec
+	@$(PIP) pip-audit || echo "Continuing without pip-audit: known vulnerabilities are not looked up." >&2
 	@touch $@
