@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
@@ -14,6 +15,8 @@ import pytest
 
 import gristmill as gm
 from gristmill.view import security, server
+from gristmill.view.app import make_app
+from gristmill.view.artefacts import find_artefacts
 from gristmill.view.security import HEADERS, MAX_BODY_BYTES, Guard
 from view.pages import TOKEN, serving
 
@@ -145,6 +148,30 @@ def test_a_body_that_does_not_arrive_is_refused(served, monkeypatch):
         content_length="9",
     )
     assert found[0] == 408
+
+
+def test_a_page_that_closes_during_its_request_is_no_error_of_the_server(tmp_path):
+    gm.train_tokenizer(["low low low lower lowest"], vocab_size=261, progress=None).save(tmp_path / "tok.json")
+    app = make_app(find_artefacts([tmp_path / "tok.json"]), token=TOKEN)
+    received = iter([{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}])
+    headers = {"host": "127.0.0.1:1", "content-type": "application/json", "content-length": "9"}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": f"/{TOKEN}/api/tokenizers/encode",
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
+    sent = []
+
+    async def receive():
+        return next(received)
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(app(scope, receive, send))  # an exception here is a traceback on the terminal of the server
+    assert sent[0]["status"] == 400
 
 
 def test_a_silent_connection_is_closed(tmp_path, monkeypatch):

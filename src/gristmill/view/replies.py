@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from gristmill.errors import GristmillError
@@ -57,6 +57,9 @@ async def read(request: Request, type: type[T]) -> T:
     """Return the JSON body of the request as a `msgspec.Struct`; raise `Refusal` if it does not fit."""
     try:
         return msgspec.json.decode(await request.body(), type=type)
+    except ClientDisconnect:
+        # A closed page is no error of the server, which would print a traceback. Nobody reads this reply.
+        raise Refusal("The connection was closed before the request was complete.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Refusal(f"The request is not valid: {error}.") from error
 
