@@ -12,7 +12,7 @@ import numpy as np
 from gristmill.corpus.inputs import SKIP_ADVICE, Input
 from gristmill.corpus.packages import load_igzip, load_zstd
 from gristmill.corpus.sources import open_source
-from gristmill.errors import CorpusError, CorruptInputError, TruncatedInputError
+from gristmill.errors import CorruptInputError, TruncatedInputError
 
 CHUNK_BYTES = 256 << 10  # of compressed bytes at a time
 SKIP_BYTES = 1 << 20
@@ -145,9 +145,14 @@ class CompressedStream(Stream):
             return self._decoder.decompress(data, max_bytes)
         except self._decoders.errors as error:
             self._source.check_unchanged()
-            if "memory" in str(error):  # zstd --long beyond 128 MiB
-                raise CorpusError(
-                    f"{self.input.shown}: compressed with a window of more than 128 MiB. Compress it without --long."
+            if "not enough memory" in str(error):  # of zstd: the machine has none left, whatever the file is
+                raise MemoryError(f"{self.input.shown}: out of memory while decompressing ({error}).") from error
+            if "too much memory" in str(error):  # zstd --long beyond 128 MiB, or a damaged header
+                raise CorruptInputError(
+                    f"{self.input.shown}: compressed with a window of more than 128 MiB. Compress it without --long. "
+                    f"If it was, its header is damaged: get the file again{SKIP_ADVICE}.",
+                    path=self.input.name,
+                    offset=self._chunk_begin,
                 ) from error
             raise CorruptInputError(
                 f"{self.input.shown}: damaged in bytes {self._chunk_begin:,} to {self.position:,} of the compressed "

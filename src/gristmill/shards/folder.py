@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from gristmill.corpus import batches
+from gristmill.corpus.batches import Mark
 from gristmill.corpus.inputs import shown
 from gristmill.encode.tokenizer import Tokenizer
-from gristmill.errors import ShardsFormatError, ShardsMismatchError
+from gristmill.errors import CorpusError, ShardsFormatError, ShardsMismatchError
 from gristmill.executors.job import JOB_FILE
 from gristmill.publish import publish
 from gristmill.shards.exchange import exchange, finish_exchange
@@ -304,34 +305,54 @@ class Folder:
     def _put_in_order_after(self, error: BaseException) -> None:
         """Clean up after `error`. A failure of the cleanup does not replace `error`."""
         try:
-            self._put_in_order()
+            self._put_in_order(error)
         except Exception as second:
             error.add_note(f"{self.path}: could not remove the files of this run: {second!r}")
 
-    def _put_in_order(self) -> None:
-        """Keep what a later run can use, and remove the rest.
+    def _put_in_order(self, error: BaseException) -> None:
+        """Keep what a later run can use after `error`, and remove the rest.
 
         Decide by what is on the disk: the interruption may have come right after the last step.
         """
         if (self.path / MANIFEST_FILE).is_file():
             return
         try:
-            parts = _read(self.path / PROGRESS_FILE)["parts"]
+            progress = _read(self.path / PROGRESS_FILE)
         except FileNotFoundError:
             if self.has_parts:  # a later run uses the finished parts and shards
                 remove(self.path, self._names.leftovers(self.path))
                 return
-            self._clear(self._names)
-            if self._is_new or self.path != self._out:
-                with contextlib.suppress(OSError):
-                    self.path.rmdir()  # fails if the folder holds anything else
+            self._remove_all()
             return
+        if self._may_hold_damage(error, progress["state"]["position"]):
+            self._remove_all()
+            return
+        parts = progress["parts"]
         for path in [self.path / name for name in self._names.leftovers(self.path)]:
             size = parts.get(path.name)
             if size is None or path.is_symlink():
                 path.unlink()
             elif path.stat().st_size > size:
                 os.truncate(path, size)
+
+    def _may_hold_damage(self, error: BaseException, position: dict[str, Any]) -> bool:
+        """Whether the shards up to the checkpoint at `position` may contain wrong text from a damaged input.
+
+        The checksum of a compressed file is checked at its end, after checkpoints inside the file were saved. If the
+        file is then repaired and keeps its size and time, a resumed run cannot detect that its shards are wrong.
+        """
+        if not isinstance(error, CorpusError) or not self.request.inputs:
+            return False
+        input = self.request.inputs[position["index"]]
+        is_inside = position["mark"] != list(Mark())
+        return bool(input.compression) and is_inside and getattr(error, "path", input.path) == input.path
+
+    def _remove_all(self) -> None:
+        """Remove the files of this run, and the folder if the run has created it."""
+        self._clear(self._names)
+        if self._is_new or self.path != self._out:
+            with contextlib.suppress(OSError):
+                self.path.rmdir()  # fails if the folder holds anything else
 
     def _clear(self, names: OwnNames) -> None:
         """Remove all files that a run with these names has written; raise, and remove nothing, if there are others.
