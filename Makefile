@@ -22,6 +22,7 @@
 #   make tsan         C++ tests under ThreadSanitizer
 #   make fuzz         run the fuzz targets under ASan + UBSan: MINUTES=10 for all of them, TARGET=scan for one,
 #                     SANITIZE= for more executions without sanitizers (Clang from Debian packages, as root)
+#   make fuzz-files   read mutated files of every kind that Python parses: FILES=100000 of them, KIND=words for one kind
 #   make clean        remove everything that these commands made
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -36,7 +37,7 @@ python_sources := $(shell find src/gristmill -name '*.py' -o -name '*.pyi' -o -p
 # Scripts that mypy --strict and pyright check: one uses every public name, the other makes mistakes on purpose.
 typed_scripts := tests/typing/every_public_name.py tests/typing/mistakes.py
 
-.PHONY: quickstart test test-cpp test-python check check-gpu check-static check-sanitized docs check-docs screenshots plots bench format aarch64 wheel transformers4 tsan fuzz faults soak clean
+.PHONY: quickstart test test-cpp test-python check check-gpu check-static check-sanitized docs check-docs screenshots plots bench format aarch64 wheel transformers4 tsan fuzz fuzz-files faults soak clean
 
 quickstart: $(VENV)/.installed
 	@mkdir -p quickstart
@@ -129,6 +130,13 @@ fuzz: $(VENV)/.tools
 		-DCMAKE_CXX_COMPILER=$(FUZZ_CXX) -DGRISTMILL_BUILD_PYTHON=OFF -DGRISTMILL_BUILD_FUZZ=ON -DGRISTMILL_SANITIZE=$(SANITIZE)
 	$(BIN)/cmake --build build/fuzz/$(FUZZ_BUILD) -j $(JOBS)
 	$(BIN)/python tools/fuzz.py --build $(FUZZ_BUILD) --minutes $(MINUTES) $(addprefix --target ,$(TARGET))
+
+FILES ?= 100000
+SEED ?= 0
+KIND ?=
+
+fuzz-files: $(VENV)/.installed-test
+	$(BIN)/python tools/fuzz_files.py --files $(FILES) --seed $(SEED) $(addprefix --kind ,$(KIND))
 
 docs: $(VENV)/.installed-docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

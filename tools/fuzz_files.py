@@ -1,0 +1,78 @@
+"""Mutate valid files of every kind that Python parses, read them, and report what no file may cause.
+
+    python tools/fuzz_files.py --files 10000 --seed 1 --kind words
+
+tests/faults/mutated has the kinds, the mutations and the checks. Folders of findings are kept in build/fuzz/files, and
+every run appends one line per kind to build/fuzz/files.jsonl. The exit code is 1 if there is a finding.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "tests"))
+
+from faults.mutated.fuzzing import Report, fuzz  # noqa: E402
+from faults.mutated.kinds import KIND_NAMES, shares  # noqa: E402
+
+KEPT = ROOT / "build" / "fuzz" / "files"
+RECORD = ROOT / "build" / "fuzz" / "files.jsonl"
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--files", type=int, default=100_000, help="number of mutated files, of all kinds together")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same files")
+    parser.add_argument("--kind", choices=KIND_NAMES, action="append", help="only this kind; may be repeated")
+    parser.add_argument("--first", type=int, default=0, help="number of the first file, to repeat a finding")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parse_arguments()
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    reports = []
+    with tempfile.TemporaryDirectory(prefix="gristmill-fuzz-", dir=folder) as root:
+        for name, files in shares(options.files, options.kind or KIND_NAMES).items():
+            numbers = range(options.first, options.first + files)
+            report = fuzz(name, numbers, seed=options.seed, root=Path(root), kept=KEPT)
+            show(report)
+            record(report, options.seed)
+            reports.append(report)
+    total, findings = sum(report.files for report in reports), sum(len(report.findings) for report in reports)
+    print(f"{total:,} files, {findings:,} findings" + (f"; see {KEPT.relative_to(ROOT)}" if findings else ""))
+    return 1 if findings else 0
+
+
+def show(report: Report) -> None:
+    rate = report.files / max(report.seconds, 1e-9)
+    errors = sum(number for outcome, number in report.outcomes.items() if outcome != "result")
+    print(
+        f"{report.kind:24} {report.files:>10,} files  {report.outcomes['result']:>9,} results  {errors:>9,} errors  "
+        f"{len(report.findings):>3} findings  {rate:>7,.0f}/s  slowest {report.slowest_seconds:.2f} s",
+        flush=True,
+    )
+    seen = set()
+    for finding in report.findings:
+        shown = finding["finding"].strip()
+        if (key := shown.splitlines()[-1][:60]) not in seen:
+            seen.add(key)
+            print(f"  file {finding['number']}, {finding.get('reader', '?')}: {shown}", flush=True)
+
+
+def record(report: Report, seed: int) -> None:
+    RECORD.parent.mkdir(parents=True, exist_ok=True)
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    with RECORD.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"date": now, "seed": seed, **json.loads(report.line())}) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
