@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,9 +11,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 import gristmill as gm
+from gristmill.corpus import remote, sources
+from shards.shard_corpora import digest
 from texts import random_story
 
-pytest.importorskip("fsspec")
+fsspec = pytest.importorskip("fsspec")
 pytest.importorskip("aiohttp")
 
 TEXT = "\n".join(random_story(k, 300) for k in range(20)).encode()
@@ -123,3 +126,25 @@ def test_shards_of_a_server_that_breaks_are_not_published(address, tmp_path):
     with pytest.raises(OSError):
         gm.encode_corpus(f"{address}/cut/a.txt", tok, out=tmp_path / "shards", progress=None)
     assert not (tmp_path / "shards" / "manifest.json").exists()
+
+
+def test_a_server_that_sends_too_little_of_a_compressed_file_does_not_cost_the_shards_so_far(tmp_path, monkeypatch):
+    source = random.Random(7)
+    lines = b"".join(b"line %s\n" % source.randbytes(20).hex().encode() for _ in range(400_000))
+    url = "memory://sends-too-little/a.txt.gz"
+    fsspec.filesystem("memory").pipe(url, gzip.compress(lines, compresslevel=0))
+    tok = gm.train_tokenizer([TEXT], vocab_size=300, special_tokens=["<|endoftext|>"], progress=None)
+    options = {"documents": "line", "checkpoint_seconds": 0, "shard_tokens": 500_000, "progress": None}
+    gm.encode_corpus(url, tok, out=tmp_path / "good", **options)
+
+    class ShortFile(remote.RemoteFile):
+        def readinto(self, buffer):
+            return 0 if self.tell() > 16_000_000 else super().readinto(buffer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sources.remote, "RemoteFile", ShortFile)
+        with pytest.raises(gm.TruncatedInputError, match="returned only"):
+            gm.encode_corpus(url, tok, out=tmp_path / "out", **options)
+    run = gm.encode_corpus(url, tok, out=tmp_path / "out", **options)
+    assert run.resumed
+    assert digest(tmp_path / "out") == digest(tmp_path / "good")

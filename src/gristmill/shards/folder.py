@@ -29,7 +29,7 @@ from gristmill.corpus import batches
 from gristmill.corpus.batches import Mark
 from gristmill.corpus.inputs import shown
 from gristmill.encode.tokenizer import Tokenizer
-from gristmill.errors import CorpusError, ShardsFormatError, ShardsMismatchError
+from gristmill.errors import CorpusError, ShardsFormatError, ShardsMismatchError, TruncatedInputError
 from gristmill.executors.job import JOB_FILE
 from gristmill.publish import publish
 from gristmill.shards.exchange import exchange, finish_exchange
@@ -344,6 +344,8 @@ class Folder:
         if not isinstance(error, CorpusError) or not self.request.inputs:
             return False
         input = self.request.inputs[position["index"]]
+        if isinstance(error, TruncatedInputError) and error.offset < input.bytes:
+            return False  # a server sent only a part of a file that may be sound
         is_inside = position["mark"] != list(Mark())
         return bool(input.compression) and is_inside and getattr(error, "path", input.path) == input.path
 
