@@ -24,6 +24,7 @@ from typing import IO, Any, ParamSpec, TypeAlias, TypeVar
 
 from gristmill import _core
 from gristmill.errors import OptionError
+from gristmill.forks import call_in_forked_child
 from gristmill.publish import publish
 from gristmill.version import __version__
 
@@ -275,6 +276,16 @@ class Recording:
 
 _current: Recording | None = None
 _changing = threading.Lock()
+
+
+def _forget_the_parent() -> None:
+    """Record nothing in a forked process: its rows would grow without end, and only the parent writes the trace."""
+    global _current, _changing
+    _current, _changing = None, threading.Lock()
+    _core.set_recording(False)
+
+
+call_in_forked_child(_forget_the_parent)
 
 
 def current() -> Recording | None:

@@ -30,6 +30,7 @@ from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import FormatError
 from gristmill.executors.job import JOB_FILE, Job
 from gristmill.executors.work_folder import WorkFolder, open_work_folder
+from gristmill.forks import call_in_forked_child
 from gristmill.shards.inputs import recorded_name
 from gristmill.shards.layouts import Layout, layout_of
 from gristmill.shards.manifest import TOKENIZER_FILE, EndOfText, InputEntry
@@ -228,8 +229,16 @@ def parent_of(location: str) -> str:
     return location.rstrip("/").rpartition("/")[0] or "/"
 
 
-_lock = threading.Lock()
+_lock = threading.Lock()  # held while a job is read
 _latest: tuple[tuple[str, bytes], EncodeWork] | None = None
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+call_in_forked_child(_renew_lock)
 
 
 def load_work(folder: WorkFolder) -> EncodeWork:
