@@ -32,13 +32,24 @@ std::size_t read_at(int descriptor, std::uint8_t* to, std::size_t size, std::uin
     }
 }
 
+// Creates a file that never has a name, where the file system can: a process killed between the two steps of the other
+// way leaves a file.
+int create_unnamed(const std::string& folder) {
+#ifdef O_TMPFILE
+    const int unnamed = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+    if (unnamed >= 0) return unnamed;
+#endif
+    std::string path = folder + "/gristmill-XXXXXX";
+    const int descriptor = ::mkostemp(path.data(), O_CLOEXEC);
+    if (descriptor >= 0) ::unlink(path.c_str());
+    return descriptor;
+}
+
 }  // namespace
 
 SpillFile::SpillFile(const std::string& folder) : folder_(folder) {
-    std::string path = folder + "/gristmill-XXXXXX";
-    descriptor_ = ::mkostemp(path.data(), O_CLOEXEC);
+    descriptor_ = create_unnamed(folder);
     if (descriptor_ < 0) throw FileError(errno, folder_);
-    ::unlink(path.c_str());
 }
 
 SpillFile::~SpillFile() { ::close(descriptor_); }
