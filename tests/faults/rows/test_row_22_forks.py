@@ -17,7 +17,8 @@ import gristmill as gm
 from faults.rows.children import call
 from faults.rows.fault import Fault
 from gristmill import publish as publishing
-from gristmill.encode import has_encoder
+from gristmill.encode import has_encoder, regex_encoder
+from gristmill.pretokenize import worker_pool
 from gristmill.shards import encode_job
 from scripts import run_script
 from texts import random_story
@@ -110,22 +111,24 @@ def check_in_a_child(work, expected, tmp_path):
     assert ended.status == 0, ended.text
 
 
-def test_row_22_a_pattern_with_worker_processes_works_in_a_child_forked_while_a_thread_uses_such(tok, tmp_path):
+def test_row_22_a_pattern_with_worker_processes_works_in_a_child_forked_while_they_start(tok, tmp_path, monkeypatch):
+    monkeypatch.setattr(regex_encoder, "GROUP_BYTES", 500)  # so that this small text is worth processes
     slow = gm.Tokenizer(tok.merges, pattern=r"\w+|\W")
-    ids = slow.encode_batch(TEXTS[:2], num_threads=1)
-    stop = threading.Event()
+    ids = slow.encode_array(TEXT).tolist()
+    starting = threading.Event()
+    start = worker_pool.start_process
 
-    def keep_busy():
-        while not stop.is_set():
-            slow.encode_batch(TEXTS, num_threads=1)
+    def start_and_say_so(*arguments):
+        starting.set()
+        return start(*arguments)
 
-    thread = threading.Thread(target=keep_busy)
+    monkeypatch.setattr(worker_pool, "start_process", start_and_say_so)
+    thread = threading.Thread(target=lambda: slow.encode_array(TEXT, num_threads=2))
     thread.start()
-    try:
-        check_in_a_child(lambda: {"ids": slow.encode_batch(TEXTS[:2], num_threads=1)}, {"ids": ids}, tmp_path)
-    finally:
-        stop.set()
-        thread.join()
+    assert starting.wait(60)
+    check_in_a_child(lambda: {"ids": slow.encode_array(TEXT, num_threads=2).tolist()}, {"ids": ids}, tmp_path)
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 def test_row_22_everything_works_in_children_forked_while_threads_use_everything(tok, path, expected, tmp_path):
