@@ -22,8 +22,8 @@ FAULT = Fault(
     row=23,
     injected="8 threads use one tokenizer, table of words and folder of shards at once, beginning with their first use",
     promise="Identical results in every thread; no data race in the core (`make tsan`)",
-    undetectable="Races in the Python code: ThreadSanitizer sees only the core, and these tests switch threads as often as "
-    "Python can",
+    undetectable="Races in the Python code: ThreadSanitizer sees only the core, and these tests switch threads as "
+    "often as Python can",
     see_also=(
         "tests/faults/test_encode_faults.py",
         "cpp/tests/test_encode.cpp",
