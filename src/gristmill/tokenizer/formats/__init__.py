@@ -98,7 +98,7 @@ def read_tokenizer(
         parts: TokenizerParts = module.read(source, given)
     except (GristmillError, ValueError, TypeError, RecursionError) as error:
         message = str(error).removeprefix(f"{name}: ") or type(error).__name__
-        raise TokenizerFormatError(f"{name}: {message}") from error
+        raise TokenizerFormatError(f"{name}: {message:.2000}") from error  # a file may have names of any length
     try:
         return parts.with_tie_break(tie_break)
     except OptionError as error:
@@ -136,13 +136,42 @@ def write_tokenizer(
             message = "Already exists. Pass overwrite=True to replace it, or another name"
             raise FileExistsError(errno.EEXIST, message, str(target))
     with contextlib.ExitStack() as undo:
-        for target, data in contents.items():
+        for target in contents:
             if target.parent == Path(path) and not target.parent.exists():
                 target.parent.mkdir()  # the path of a format of several files is their folder
                 undo.callback(_remove_if_empty, target.parent)
-            with publish(target, overwrite=overwrite) as file:
-                file.write(data)
+        _publish_together(contents, overwrite=overwrite)
     return list(contents)[::-1]
+
+
+def _publish_together(contents: Mapping[Path, bytes], *, overwrite: bool) -> None:
+    """Write files that belong together, the main file last. Readers never find files of two tokenizers.
+
+    All files are on disk under temporary names before the first one appears, so a full disk changes nothing. Earlier
+    files are moved aside first, beginning with the main file, without which readers report an error. They are moved
+    back if an error occurs. After SIGKILL they stay under their hidden names.
+    """
+    aside: list[tuple[Path, Path]] = []
+    try:
+        with contextlib.ExitStack() as stack:
+            for target, data in reversed(list(contents.items())):  # the stack renames the last one first
+                file = stack.enter_context(publish(target, overwrite=overwrite))
+                file.write(data)
+                file.flush()
+                if len(contents) > 1:
+                    os.fsync(file.fileno())
+            for target in reversed(list(contents)) if overwrite and len(contents) > 1 else ():
+                if os.path.lexists(target):
+                    mark = f"{os.getpid()}.{int.from_bytes(os.urandom(6))}"
+                    aside.append((target, target.with_name(f".{target.name[:50]}.removed.{mark}")))
+                    target.rename(aside[-1][1])
+    except BaseException:
+        for target, hidden in reversed(aside):
+            with contextlib.suppress(FileNotFoundError):
+                hidden.replace(target)
+        raise
+    for _, hidden in aside:
+        hidden.unlink(missing_ok=True)
 
 
 def _remove_if_empty(folder: Path) -> None:

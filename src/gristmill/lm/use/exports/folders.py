@@ -1,12 +1,13 @@
 """Atomic creation of a folder: it appears complete, or not at all.
 
 Files are written to a hidden folder next to the target and flushed to disk, then the folder is renamed. An old folder
-is moved aside first and removed last. A folder is replaced only if it contains nothing but exported files.
+is exchanged with the new one and removed last. A folder is replaced only if it contains nothing but exported files.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import shutil
@@ -61,16 +62,34 @@ def published_folder(target: Path) -> Iterator[Path]:
 
 
 def _move(temporary: Path, target: Path, *, aside: Path) -> None:
-    is_there = target.exists()
-    if is_there:
-        target.rename(aside)
+    if not target.exists():
+        temporary.rename(target)
+        return
+    if _exchange(temporary, target):
+        flush_folder(target.parent)  # the new folder must be durable before the old one is removed
+        shutil.rmtree(temporary, ignore_errors=True)
+        return
+    target.rename(aside)
     try:
         temporary.rename(target)
     except BaseException:
-        if is_there:
-            aside.rename(target)
+        aside.rename(target)
         raise
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Exchange two names in one step. Returns False if the system cannot.
+
+    With two renames instead, a process killed between them would leave no folder at the second name.
+    """
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):  # not Linux, or an older C library
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    status = rename(here, os.fsencode(first), here, os.fsencode(second), ctypes.c_uint(exchange))
+    return bool(status == 0)
 
 
 @contextlib.contextmanager
