@@ -1,6 +1,7 @@
 """gristmill train-model and gristmill evaluate."""
 
 import json
+import shutil
 import signal
 import time
 
@@ -329,6 +330,18 @@ def test_resume_alone_takes_the_saved_options_and_a_greater_length_continues(gri
     assert out.split()[:2] == ["steps", "5"]
     changed = {"max_steps": 5, "log_interval": 2, "keep": 1, "val_check_interval": 2}
     assert config_of(run_of_three) == {**saved, **changed}
+
+
+@pytest.mark.parametrize("repeated", [True, False])
+def test_a_run_without_a_checkpoint_starts_again_with_its_options(gristmill, shards, run_of_three, repeated):
+    """As after a kill between config.json and the first checkpoint."""
+    saved = config_of(run_of_three)
+    shutil.rmtree(run_of_three / "checkpoints")
+    options = [*TINY, "--max-steps", 3, "--learning-rate", 0.01, "--dropout", 0.1] if repeated else ["--progress=none"]
+    code, out, err = gristmill("train-model", shards, "-o", run_of_three, *options, "--resume")
+    assert code == 0, err
+    assert config_of(run_of_three) == saved
+    assert out.split()[:2] == ["steps", "3"]
 
 
 def test_resume_takes_the_model_of_the_run(gristmill, shards, tmp_path):

@@ -32,7 +32,7 @@ from gristmill.cli.values import UsageError, one_of
 from gristmill.errors import CheckpointError, OptionError
 from gristmill.lm.data.mixture import TrainSources, find_mixture
 from gristmill.lm.data.options import DocumentOptions
-from gristmill.lm.explain import CONFIG_FILE, REPLACED_FOLDER
+from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE, REPLACED_FOLDER
 from gristmill.lm.models.registry import MODELS, find_model
 from gristmill.lm.option_types import option_fields, option_meanings
 from gristmill.lm.training.base_run import with_own_files, with_sizes_of_base
@@ -200,9 +200,12 @@ class TrainModel:
         return text.shards(overwrite=is_new, progress=progress)
 
     def _passed(self) -> dict[str, Any]:
-        """Return the options for `train`. For a resumed run, only options that differ from the saved ones."""
+        """Return the options for `train`. For a resumed run, only options that differ from the saved ones.
+
+        A run that was interrupted before its first checkpoint starts again, with all of its options.
+        """
         values = vars(self)
-        saved = _options_of_run(self.output) if self.resume == "auto" else {}
+        saved = _options_of_run(self.output) if self.resume == "auto" and _has_checkpoint(self.output) else {}
         saved = saved if saved.get("model") == values["model"] else {}
         names = set(options_of_model(values["model"]))
         if not (values.get("conversations") or "text_column" in names):
@@ -375,9 +378,18 @@ def _saved(deciding: _Deciding) -> dict[str, Any]:
     return _options_of_run(Path(deciding.output)) if deciding.resume == "auto" else {}
 
 
+def _folder_of_run(run: Path) -> Path:
+    return run / REPLACED_FOLDER if (run / REPLACED_FOLDER).is_dir() else run
+
+
+def _has_checkpoint(run: Path) -> bool:
+    """Return whether there is a checkpoint to resume from."""
+    return any((_folder_of_run(run) / CHECKPOINTS).glob("step-*"))
+
+
 def _options_of_run(run: Path) -> dict[str, Any]:
     """Return the options in config.json of a run, or of the run moved aside by an interrupted --overwrite; else {}."""
-    folder = run / REPLACED_FOLDER if (run / REPLACED_FOLDER).is_dir() else run
+    folder = _folder_of_run(run)
     if not (folder / CONFIG_FILE).is_file():
         return {}
     try:
