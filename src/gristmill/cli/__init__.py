@@ -8,6 +8,7 @@ codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted (Ctrl-C), 143 terminated
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import io
 import os
@@ -108,6 +109,12 @@ def _is_reporter() -> bool:
         return is_first_process()
     except OptionError:
         return True
+
+
+def _is_from_output(error: BaseException) -> bool:
+    """Return whether an error comes from writing to stdout: errors of files have the name of the file."""
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return isinstance(error, OSError) and error.filename is None and error.errno in full
 
 
 def _discard_output() -> None:
@@ -249,8 +256,8 @@ def _run(command: Any, name: str, debug: bool) -> int:
     except BrokenPipeError:
         raise  # from stdout, handled in `main`
     except (GristmillError, OSError, MemoryError, UsageError) as error:
-        if debug:
-            raise
+        if debug or _is_from_output(error):
+            raise  # from stdout, handled in `main`
         is_memory = isinstance(error, MemoryError) and not isinstance(error, GristmillError)
         message = _out_of_memory(error, command) if is_memory else in_flags(_one_line(error), command)
         is_usage = isinstance(error, OptionError | UsageError)
