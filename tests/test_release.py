@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 import tomllib
 import zipfile
@@ -18,7 +19,8 @@ def build_wheels(monkeypatch):
     """tools/build_wheels.py, imported for one test."""
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     yield importlib.import_module("build_wheels")
-    del sys.modules["build_wheels"]
+    for name in ("build_wheels", "sbom"):
+        del sys.modules[name]
 
 
 def test_wheels_are_built_for_every_declared_python():
@@ -105,3 +107,84 @@ def test_binaries_of_the_gpu_kernels_are_no_sources_but_parts_of_a_wheel(build_w
     for binary in build_wheels.build_cubins.all_binaries():
         assert binary.path.relative_to(ROOT).match(pattern)
     assert "/src/gristmill/gpu/kernels/built/" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+@pytest.fixture
+def bill(build_wheels):
+    """The bill of materials of a wheel that is built here."""
+    pytest.importorskip("nanobind")
+    return build_wheels.sbom.bill_of_materials(build_wheels.sbom.nanobind_folder())
+
+
+def test_the_bill_of_materials_lists_what_is_compiled_into_the_wheel(bill):
+    import nanobind
+
+    from gristmill import _core
+
+    versions = {component["name"]: component.get("version") for component in bill["components"]}
+    assert versions["nanobind"] == nanobind.__version__
+    assert versions["Unicode Character Database"] == _core.UNICODE_VERSION
+    assert versions["robin-map"].count(".") == 2
+    assert (
+        bill["metadata"]["component"]["purl"]
+        == f"pkg:pypi/gristmill@{importlib.import_module('gristmill').__version__}"
+    )
+
+
+def test_the_bill_of_materials_lists_every_declared_dependency_and_whether_it_is_optional(bill):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {
+        component["name"]: (component["scope"], [each["value"] for each in component["properties"]])
+        for component in bill["components"]
+        if "version" not in component  # all that is compiled into the wheel has one
+    }
+    required = {name for name, (scope, _) in declared.items() if scope == "required"}
+    assert required == {requirement.partition(">")[0] for requirement in project["dependencies"]}
+    assert declared["ray"] == ("optional", ["ray>=2.40 (extra ray)"])
+    assert {"torch", "pyarrow", "backports-zstd", "nvidia-cuda-nvrtc-cu12"} <= set(declared)
+    assert "gristmill" not in declared
+
+
+def test_references_in_the_bill_of_materials_exist_and_are_unique(bill):
+    references = [bill["metadata"]["component"]["bom-ref"], *(each["bom-ref"] for each in bill["components"])]
+    assert len(references) == len(set(references))
+    used = {each["ref"] for each in bill["dependencies"]}
+    used |= {reference for each in bill["dependencies"] for reference in each.get("dependsOn", ())}
+    used |= {reference for each in bill["compositions"] for reference in each["assemblies"]}
+    assert used <= set(references)
+    assert (bill["bomFormat"], bill["specVersion"], bill["version"]) == ("CycloneDX", "1.6", 1)
+
+
+METADATA = """\
+Metadata-Version: 2.4
+Name: gristmill
+Version: {}
+Requires-Dist: numpy>=1.26
+Requires-Dist: torch>=2.11; extra == 'train'
+"""
+
+
+def wheel_with(tmp_path, bill, *, version="0.1.0", more=""):
+    wheel = tmp_path / f"gristmill-{version}-cp313-cp313-linux_x86_64.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(f"gristmill-{version}.dist-info/METADATA", METADATA.format(version) + more)
+        if bill is not None:
+            archive.writestr(f"gristmill-{version}.dist-info/sboms/gristmill.cdx.json", json.dumps(bill))
+    return wheel
+
+
+def test_a_wheel_without_a_fitting_bill_of_materials_fails(build_wheels, bill, tmp_path):
+    own = bill["metadata"]["component"]["version"]
+    build_wheels.check_bill(wheel_with(tmp_path, bill, version=own))
+    with pytest.raises(SystemExit, match=r"lacks gristmill-\S+\.dist-info/sboms/gristmill\.cdx\.json"):
+        build_wheels.check_bill(wheel_with(tmp_path, None, version=own))
+    with pytest.raises(SystemExit, match=f"is of version {own}"):
+        build_wheels.check_bill(wheel_with(tmp_path, bill, version="7.7.7"))
+    with pytest.raises(SystemExit, match="does not list left-pad"):
+        build_wheels.check_bill(wheel_with(tmp_path, bill, version=own, more="Requires-Dist: Left_Pad>=1\n"))
+
+
+def test_a_build_of_a_wheel_installs_the_bill_of_materials(build_wheels):
+    cmake = (ROOT / "CMakeLists.txt").read_text()
+    assert "tools/sbom.py" in cmake
+    assert f"{build_wheels.sbom.NAME} DESTINATION ${{SKBUILD_METADATA_DIR}}/sboms" in cmake

@@ -9,6 +9,8 @@ With nvcc: the wheels have the GPU kernels as binaries, which the sdist does not
 sources of the kernels, which are compiled when they are first used.
 """
 
+import email
+import json
 import shutil
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import build_cubins
+import sbom
 
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
@@ -47,6 +50,7 @@ def main() -> int:
         _check_complete(wheels)
     for wheel in wheels:
         _check_wheel(wheel, binaries)
+        check_bill(wheel)
     for path in [sdist, *wheels]:
         print(f"{path.relative_to(ROOT)}  {path.stat().st_size / 1e6:.1f} MB")
     return 0 if wheels else 1
@@ -138,6 +142,25 @@ def _check_wheel(wheel: Path, binaries: Sequence[str]) -> None:
     needed = {*(name.removeprefix("src/") for name in tracked), *binaries}
     if missing := sorted(needed - set(zipfile.ZipFile(wheel).namelist())):
         raise SystemExit(f"{wheel.name} lacks {', '.join(missing[:10])}. Check [tool.scikit-build] in pyproject.toml.")
+
+
+def check_bill(wheel: Path) -> None:
+    """Fail unless the wheel has a bill of materials of this version that lists all that the wheel declares."""
+    with zipfile.ZipFile(wheel) as archive:
+        folder = next(name.partition("/")[0] for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        place = f"{folder}/sboms/{sbom.NAME}"
+        if place not in archive.namelist():
+            raise SystemExit(f"{wheel.name} lacks {place}. CMakeLists.txt installs it when it builds a wheel.")
+        bill = json.loads(archive.read(place))
+        metadata = email.message_from_bytes(archive.read(f"{folder}/METADATA"))
+    recorded = bill["metadata"]["component"]["version"]
+    if recorded != metadata["Version"]:
+        raise SystemExit(f"{wheel.name}: {place} is of version {recorded}.")
+    listed = {component["name"] for component in bill["components"]}
+    requirements = metadata.get_all("Requires-Dist") or []
+    needed = {"nanobind", *(sbom.normalized(requirement) for requirement in requirements)} - {"gristmill"}
+    if missing := sorted(needed - listed):
+        raise SystemExit(f"{wheel.name}: {place} does not list {', '.join(missing)}.")
 
 
 def _build_here(python: str, sdist: Path) -> None:

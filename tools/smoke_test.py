@@ -3,10 +3,12 @@
 `make wheel` runs this in an empty virtual environment, and cibuildwheel in each of its own.
 """
 
+import json
 import subprocess
 import sys
 import tempfile
 from importlib import resources
+from importlib.metadata import distribution
 from pathlib import Path
 
 import gristmill as gm
@@ -20,6 +22,9 @@ def main() -> None:
     package = Path(str(resources.files(gm)))
     assert "site-packages" in package.parts, f"{package} is not an installed package"
     assert all((package / name).is_file() for name in FILES), "the wheel lacks files"
+    bill = distribution("gristmill").read_text("sboms/gristmill.cdx.json")
+    assert bill is not None, "the wheel lacks its software bill of materials"
+    assert json.loads(bill)["metadata"]["component"]["version"] == gm.__version__
     with tempfile.TemporaryDirectory() as folder:
         corpus, tokenizer_file, shards = Path(folder, "corpus.txt"), Path(folder, "tok.json"), Path(folder, "shards")
         corpus.write_text(TEXT, encoding="utf-8")
