@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,11 @@ from soaking.kind import kind_class
 from soaking.sampler import MARK, Look, look_at, processes_of, settle, temporary_files
 
 PREPARE_SECONDS = 600
-ANSWER_SECONDS = 180  # an operation that takes longer is a hang
 SAMPLE_SECONDS = 1.0
 LEAVE_SECONDS = 10.0  # for processes whose parent was killed
+# Without these settings, glibc keeps an unpredictable part of the memory that a process has freed: it raises these
+# thresholds to the size of the largest freed block, up to 64 MiB, and threads use up to eight heaps per core.
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072", "MALLOC_ARENA_MAX": "2"}
 TOOLS = Path(__file__).resolve().parent.parent
 
 
@@ -44,6 +47,8 @@ class Outcome:
     operations: dict[str, Counter[str]] = field(default_factory=dict)
     errors: list[Error] = field(default_factory=list)
     looks: dict[str, list[Look]] = field(default_factory=dict)
+    hosts: list[str] = field(default_factory=list)
+    """Names of the processes whose threads are all known. Others may have a pool that grows and shrinks."""
     threads_left: list[str] = field(default_factory=list)
     processes_left: list[str] = field(default_factory=list)
     files_left: list[str] = field(default_factory=list)
@@ -83,7 +88,7 @@ class HostProcess:
             self.process.stdin.write(f"{command}\n".encode())
             self.process.stdin.flush()
 
-    def expect(self, what: str, outcome: Outcome, *, seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
+    def expect(self, what: str, outcome: Outcome, *, seconds: float) -> dict[str, Any]:
         """Return the next message of this sort, and record all errors before it. Raises if the host hangs or ends."""
         end = time.monotonic() + seconds
         while True:
@@ -111,8 +116,11 @@ class HostError(Exception):
     """A host that ended or does not answer."""
 
 
-def soak(kinds: Iterable[str], *, root: Path, seconds: float, num_pauses: int, seed: int) -> Outcome:
-    """Run the kinds for some seconds in a folder that does not exist yet, and return what was found."""
+def soak(kinds: Iterable[str], *, root: Path, seconds: float, num_pauses: int, patience: float, seed: int) -> Outcome:
+    """Run the kinds for some seconds in a folder that does not exist yet, and return what was found.
+
+    patience: Seconds after which an operation counts as a hang.
+    """
     outcome = Outcome()
     make_inputs(root / "inputs", seed)
     for name in ("kinds", "logs", "tmp"):
@@ -120,22 +128,31 @@ def soak(kinds: Iterable[str], *, root: Path, seconds: float, num_pauses: int, s
     run = f"{os.getpid()}.{time.time_ns()}"
     path = os.pathsep.join([str(TOOLS), *filter(None, sys.path)])
     environment = {**os.environ, MARK: run, "TMPDIR": str(root / "tmp"), "PYTHONPATH": path}
+    environment |= MALLOC
     environment["TORCHINDUCTOR_CACHE_DIR"] = str(root / "inductor")  # torch keeps this cache, by default in $TMPDIR
     hosts: list[HostProcess] = []
     try:
         for name, members in grouped(kinds).items():
             hosts.append(HostProcess(name, members, root, seed, environment))
             hosts[-1].watched |= hosts[-1].expect("ready", outcome, seconds=PREPARE_SECONDS)["watched"]
-        work_and_sample(hosts, outcome, seconds, num_pauses)
-        for host in hosts:
-            host.tell("stop")
-        for host in hosts:
-            message = host.expect("stopped", outcome)
-            outcome.threads_left += [f"{host.name}: {thread}" for thread in message["threads"]]
-            code = host.process.wait(ANSWER_SECONDS)
-            if code:
-                raise HostError(f"{host.name} ended with exit code {code} after its work.")
-    except (HostError, OSError, subprocess.TimeoutExpired) as error:
+        outcome.hosts = [host.name for host in hosts]
+        began = time.monotonic()
+        with ThreadPoolExecutor(len(hosts)) as pool:
+            conducted = [
+                pool.submit(conduct, host, outcome, seconds=seconds, num_pauses=num_pauses, patience=patience)
+                for host in hosts
+            ]
+            try:
+                wait(conducted)
+            except BaseException:  # Ctrl-C: the threads end with their hosts
+                for host in hosts:
+                    host.process.kill()
+                raise
+        outcome.seconds = time.monotonic() - began
+        for each in conducted:
+            if (error := each.exception()) is not None:
+                outcome.errors.append(Error("conductor", str(error)))
+    except HostError as error:
         outcome.errors.append(Error("conductor", str(error)))
     finally:
         outcome.processes_left = end_processes(run, patient=not outcome.errors)
@@ -153,27 +170,36 @@ def grouped(kinds: Iterable[str]) -> dict[str, list[str]]:
     return groups
 
 
-def work_and_sample(hosts: list[HostProcess], outcome: Outcome, seconds: float, num_pauses: int) -> None:
-    """Let the hosts work, and look at their processes every second and in pauses."""
-    watched = {name: pid for host in hosts for name, pid in host.watched.items()}
-    outcome.looks = {name: [] for name in watched}
+def conduct(host: HostProcess, outcome: Outcome, *, seconds: float, num_pauses: int, patience: float) -> None:
+    """Let a host work, and look at its processes every second and in pauses. Raises HostError.
+
+    The other hosts work during the pauses of this one, so that the load never ends.
+    """
+    looks: dict[str, list[Look]] = {name: [] for name in host.watched}
+    outcome.looks |= looks
     began = time.monotonic()
-    for number in range(1, num_pauses + 1):
-        for host in hosts:
-            host.tell("go")
-        end = began + seconds * number / num_pauses
-        while (left := end - time.monotonic()) > 0:
+
+    def look(*, is_quiet: bool) -> None:
+        for name, pid in host.watched.items():
+            with contextlib.suppress(OSError):  # the process has ended, which `expect` reports
+                looks[name].append(look_at(pid, time.monotonic() - began, is_quiet=is_quiet))
+
+    while (elapsed := time.monotonic() - began) < seconds:
+        host.tell("go")
+        end = time.monotonic() + min(seconds / num_pauses, seconds - elapsed)
+        while (left := end - time.monotonic()) > 0 and host.process.poll() is None:
             time.sleep(min(left, SAMPLE_SECONDS))
-            for name, pid in watched.items():
-                outcome.looks[name].append(look_at(pid, time.monotonic() - began))
-        for host in hosts:
-            host.tell("pause")
-        for host in hosts:
-            host.expect("paused", outcome)
-        settle(watched.values())
-        for name, pid in watched.items():
-            outcome.looks[name].append(look_at(pid, time.monotonic() - began, is_quiet=True))
-    outcome.seconds = time.monotonic() - began
+            look(is_quiet=False)
+        host.tell("pause")
+        host.expect("paused", outcome, seconds=patience)
+        settle(host.watched.values())
+        look(is_quiet=True)
+    host.tell("stop")
+    outcome.threads_left += [
+        f"{host.name}: {name}" for name in host.expect("stopped", outcome, seconds=patience)["threads"]
+    ]
+    if code := host.process.wait(patience):
+        raise HostError(f"{host.name} ended with exit code {code} after its work.")
 
 
 def end_processes(run: str, *, patient: bool) -> list[str]:

@@ -57,7 +57,8 @@ def bars(outcome: Outcome, *, most_growth: float) -> list[tuple[str, str, bool]]
     growths = growths_of(outcome)
     worst = max((growth.percent for growth in growths), default=0.0)
     files = max((growth.last_files - growth.first_files for growth in growths), default=0.0)
-    threads = max((growth.last_threads - growth.first_threads for growth in growths), default=0.0)
+    hosts = [growth for growth in growths if growth.process in outcome.hosts]
+    threads = max((growth.last_threads - growth.first_threads for growth in hosts), default=0.0)
     idle = [kind for kind, counts in outcome.operations.items() if not counts.total()]
     return [
         ("errors: 0", str(len(outcome.errors)), not outcome.errors),

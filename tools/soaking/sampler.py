@@ -20,6 +20,7 @@ class Look:
 
     seconds: float
     memory_bytes: int
+    """Resident memory without pages of files: these belong to the cache of the system."""
     num_files: int
     num_threads: int
     is_quiet: bool
@@ -29,10 +30,10 @@ class Look:
 def look_at(pid: int, seconds: float, *, is_quiet: bool = False) -> Look:
     """Return what a process uses now. Raises OSError if it is gone."""
     process = Path("/proc") / str(pid)
-    pages = int((process / "statm").read_text().split()[1])
-    files = len(list((process / "fd").iterdir()))
-    threads = len(list((process / "task").iterdir()))
-    return Look(seconds, pages * os.sysconf("SC_PAGE_SIZE"), files, threads, is_quiet)
+    lines = (line.split() for line in (process / "status").read_text().splitlines())
+    status = {words[0]: words[1] for words in lines if len(words) > 1}
+    memory = 1024 * (int(status["RssAnon:"]) + int(status["RssShmem:"]))
+    return Look(seconds, memory, len(list((process / "fd").iterdir())), int(status["Threads:"]), is_quiet)
 
 
 def settle(pids: Iterable[int]) -> None:

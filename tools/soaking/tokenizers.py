@@ -6,8 +6,10 @@ import pickle
 import random
 import warnings
 from dataclasses import dataclass
+from functools import partial
 
 import gristmill as gm
+from gristmill.encode import native_encoder
 from gristmill.reference import encode as encode_plainly
 from soaking.inputs import SPECIALS, mixed_texts
 from soaking.kind import Kind, check_equal
@@ -15,6 +17,8 @@ from soaking.kind import Kind, check_equal
 # Without a native matcher, so that the `regex` module cuts the text.
 OWN_PATTERN = r"\s?\p{L}+|\p{N}{1,2}|[^\s\p{L}\p{N}]+|\s+"
 NUM_TEXTS = 150
+# Of each thread, instead of 64 MiB, so that the caches are full after the warm-up and are cleared many times.
+CACHE_BYTES = 256 << 10
 
 
 @dataclass
@@ -34,6 +38,9 @@ class Tokenizers(Kind):
     def prepare(self) -> None:
         """Train the tokenizers, and encode a pool of texts with the plain implementation."""
         warnings.simplefilter("ignore", gm.SlowPatternWarning)
+        native_encoder.NativeEncoder = partial(  # type: ignore[misc, assignment]
+            native_encoder.NativeEncoder, cache_bytes=CACHE_BYTES
+        )
         texts = mixed_texts(NUM_TEXTS, self.seed)
         self.pools: list[tuple[gm.Tokenizer, list[Sample]]] = []
         for pattern in ("gpt2", "cl100k", OWN_PATTERN):
