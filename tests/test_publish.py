@@ -188,3 +188,45 @@ def test_a_process_killed_at_random_times_leaves_a_whole_file(tmp_path):
         process.send_signal(signal.SIGKILL)
         process.communicate()
         assert Tokenizer.load(path) in (SMALL, LARGE)
+
+
+def killed_while_writing(path: Path) -> str:
+    """Kill a process in the middle of a write, and return the name of the file that it leaves."""
+    child = os.fork()
+    if child == 0:
+        with publish(path) as file:
+            file.write(b"part")
+            file.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    (name,) = [name for name in names_in(path.parent) if name.startswith(f".{path.name}.tmp.")]
+    return name
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_the_temporary_file_of_a_killed_process_is_removed_by_the_next_write_to_the_same_name(tmp_path, monkeypatch):
+    left = killed_while_writing(tmp_path / "tok.json")
+    (tmp_path / left.replace("tok", "other")).write_bytes(b"of another file")
+    monkeypatch.setattr("gristmill.publish._abandoned", {})  # as in a new process
+    SMALL.save(tmp_path / "tok.json")
+    assert names_in(tmp_path) == [left.replace("tok", "other"), "tok.json"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_temporary_file_that_is_being_written_is_never_taken_for_abandoned(tmp_path, monkeypatch):
+    for pid in (os.getpid(), 2**22 + 1):  # another thread of this process, and a process of another machine
+        monkeypatch.setattr("gristmill.publish.os.getpid", lambda pid=pid: pid)
+        with publish(tmp_path / "tok.json") as file:
+            monkeypatch.setattr("gristmill.publish._abandoned", {})
+            SMALL.save(tmp_path / "tok.json")
+            file.write(b"whole")
+        assert (tmp_path / "tok.json").read_bytes() == b"whole"
+        assert names_in(tmp_path) == ["tok.json"]
+
+
+def test_links_and_files_of_running_processes_stay_although_they_are_named_like_abandoned_ones(tmp_path):
+    (tmp_path / f".tok.json.tmp.{os.getppid()}.12").write_bytes(b"of a version without locks")
+    (tmp_path / ".tok.json.tmp.4194305.13").symlink_to(tmp_path / "nowhere")
+    before = names_in(tmp_path)
+    SMALL.save(tmp_path / "tok.json")
+    assert names_in(tmp_path) == [*before, "tok.json"]

@@ -2,7 +2,8 @@
 
 The data are written to `.NAME.tmp.PID.NUMBER` in the same folder and flushed to disk. Then the file is renamed and the
 folder flushed. A crash, a full disk or Ctrl-C leaves the old file or the new one, never a partial file. The temporary
-file is removed on any error except SIGKILL.
+file is removed on any error. After SIGKILL it stays, and the next process that writes the same file removes it: a
+temporary file is locked as long as its process lives, so an unlocked one is abandoned.
 
 Until it is renamed, only its owner can read the temporary file: the file that it replaces may be private. It gets the
 permissions of that file, or those of any new file, just before the rename.
@@ -13,15 +14,24 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from gristmill.forks import hold_during_forks
+
 # Errors of file systems without permissions, such as FAT and some network file systems.
 _NO_PERMISSIONS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+# As `temporary_name` makes them.
+_TEMPORARY = re.compile(r"\.(.{1,50})\.tmp\.\d{1,10}\.\d{1,15}", re.ASCII | re.DOTALL)
+# Temporary files by the beginning of the name of their target, of each folder (device and inode) that this process has
+# written to: those that were there before.
+_abandoned: dict[tuple[int, int], dict[str, list[str]]] = {}
 _umask_lock = threading.Lock()
+hold_during_forks(_umask_lock)  # so a child never starts with the strict umask either
 
 
 @contextlib.contextmanager
@@ -42,10 +52,18 @@ def publish(path: str | os.PathLike[str], *, overwrite: bool = True, durable: bo
     """
     target = Path(path)
     mode = _check_target(target, overwrite)
+    remove_abandoned(target)
     temporary = temporary_name(target)
+    held = None
     try:
         # The file is created inside the `try`, because Ctrl-C may come as soon as it exists.
-        with os.fdopen(create_private(temporary), "wb") as file:
+        descriptor = create_private(temporary)
+        while not _hold(descriptor, temporary):
+            os.close(descriptor)
+            temporary = temporary_name(target)
+            descriptor = create_private(temporary)
+        with os.fdopen(descriptor, "wb") as file:
+            held = os.dup(descriptor)  # keeps the lock until the file has its name
             yield file
             file.flush()
             set_mode(file, usual_mode(target.parent) if mode is None else mode)
@@ -59,6 +77,9 @@ def publish(path: str | os.PathLike[str], *, overwrite: bool = True, durable: bo
         if isinstance(error, OSError) and error.filename is None and error.errno is not None:
             error.filename = str(target)  # the error of a full disk has no file name
         raise
+    finally:
+        if held is not None:
+            os.close(held)
     if durable:
         flush_folder(target.parent)
 
@@ -108,6 +129,75 @@ def temporary_name(target: Path) -> Path:
     # A file name may have 255 bytes, so only 50 characters of the target's name are used. The random number avoids
     # clashes with other threads, other hosts that share the folder, and files left by killed processes.
     return target.with_name(f".{target.name[:50]}.tmp.{os.getpid()}.{int.from_bytes(os.urandom(6))}")
+
+
+def _hold(descriptor: int, temporary: Path) -> bool:
+    """Lock a new temporary file as long as it is open. Returns False if another process has just removed the file."""
+    is_locked = _lock(descriptor)
+    return is_locked is None or (is_locked and os.path.lexists(temporary))
+
+
+def _lock(descriptor: int) -> bool | None:
+    """Lock a file. Returns False if another descriptor has the lock, None if the system has no locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):
+        return None
+    return True
+
+
+def remove_abandoned(target: Path) -> None:
+    """Remove the temporary files that killed processes have left for `target`.
+
+    A process lists each folder once, when it first writes there: a folder may have 100,000 files, each of which is
+    published.
+    """
+    with contextlib.suppress(OSError):  # the error of a missing folder comes from the write
+        status = target.parent.stat()
+        key = (status.st_dev, status.st_ino)
+        if key not in _abandoned:
+            _abandoned[key] = _list_temporary(target.parent)
+        for name in _abandoned[key].pop(target.name[:50], ()):
+            _remove_if_abandoned(target.parent / name)
+
+
+def _list_temporary(folder: Path) -> dict[str, list[str]]:
+    """Return the temporary files in a folder by the beginning of the name of their target."""
+    found: dict[str, list[str]] = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if match := _TEMPORARY.fullmatch(entry.name):
+                found.setdefault(match[1], []).append(entry.name)
+    return found
+
+
+def _remove_if_abandoned(path: Path) -> None:
+    """Remove a temporary file of this user that no process has locked, unless the process in its name is alive."""
+    with contextlib.suppress(OSError):
+        status, writer = os.lstat(path), int(path.name.split(".")[-2])
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or _is_another_process(writer):
+            return
+        descriptor = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0))
+        try:
+            if _lock(descriptor) and os.path.samestat(os.fstat(descriptor), os.lstat(path)):
+                path.unlink()
+        finally:
+            os.close(descriptor)
+
+
+def _is_another_process(pid: int) -> bool:
+    """Return whether another process of this machine has this id. Versions before 0.2 do not lock their files."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return pid != os.getpid()
 
 
 def create_private(path: Path, flags: int = os.O_WRONLY) -> int:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-import tempfile
 import threading
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,6 +34,7 @@ from gristmill.shards.layouts import Layout, layout_of
 from gristmill.shards.manifest import TOKENIZER_FILE, EndOfText, InputEntry
 from gristmill.shards.plan import Plan
 from gristmill.shards.request import Request
+from gristmill.tokenizer.formats import gristmill_json
 
 KIND = "encode"
 
@@ -67,17 +66,11 @@ def job_of_plan(plan: Plan, *, name: str, target: str | None, part_bytes: int | 
 def make_parts(plan: Plan, job: Job, folder: WorkFolder) -> list[Any]:
     """Save the tokenizer in the folder of a new job, and return the parts of the job."""
     assert isinstance(plan.source, FoundFiles)
-    folder.write(TOKENIZER_FILE, _saved(plan.tokenizer))
+    folder.write(TOKENIZER_FILE, gristmill_json.content(plan.tokenizer.parts))
     parts = cut_into_parts(
         plan.source, plan.reading, part_bytes=job.settings["part_bytes"], cutting=plan.encoder.cutting
     )
     return [part_to_json(part) for part in parts]
-
-
-def _saved(tokenizer: Tokenizer) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        tokenizer.save(Path(folder) / TOKENIZER_FILE)
-        return (Path(folder) / TOKENIZER_FILE).read_bytes()
 
 
 class EncodeWork:

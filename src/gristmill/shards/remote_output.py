@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import tempfile
 from pathlib import Path
 from typing import TypeAlias
 
@@ -34,6 +33,7 @@ from gristmill.shards.manifest import (
 from gristmill.shards.names import OwnNames, files_of, sizes_of
 from gristmill.shards.request import Request, differences, request_of_manifest
 from gristmill.shards.tokenizer_changes import explain_tokenizer
+from gristmill.tokenizer.formats import gristmill_json
 
 
 class RemoteFolder:
@@ -83,9 +83,7 @@ class RemoteFolder:
 
     def save_tokenizer(self, layout: Layout) -> None:
         """Write the tokenizer and the extra files of the layout."""
-        with tempfile.TemporaryDirectory() as folder:
-            self._tokenizer.save(Path(folder) / TOKENIZER_FILE)
-            self._folder.write(TOKENIZER_FILE, (Path(folder) / TOKENIZER_FILE).read_bytes())
+        self._folder.write(TOKENIZER_FILE, gristmill_json.content(self._tokenizer.parts))
         for name in layout.extra_names:
             self._folder.write(name, layout.extra_file(name, self._tokenizer.vocab, self._tokenizer.vocab_size))
 

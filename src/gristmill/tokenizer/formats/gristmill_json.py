@@ -80,9 +80,14 @@ def read(path: Path, given: Given) -> TokenizerParts:
 
 def files(parts: TokenizerParts, path: Path) -> dict[Path, bytes]:
     """Return the content of the file to write, by path."""
+    return {path: content(parts)}
+
+
+def content(parts: TokenizerParts) -> bytes:
+    """Return the content of a file. Raises what `read` would raise for it."""
     data = dump(parts)
     check_content(data)
-    return {path: data}
+    return data
 
 
 def dump(parts: TokenizerParts) -> bytes:
