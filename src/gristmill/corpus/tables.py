@@ -57,7 +57,7 @@ class ColumnStream(DocumentStream):
     def read_batches(self, batch_bytes: int | None = None) -> Iterator[ColumnBatch]:
         """Yield batches of about `batch_bytes`, without copying the text."""
         row = position = 0
-        for array in map(as_binary, _sliced(self.arrays)):
+        for array in chain.from_iterable(map(as_binary, _sliced(self.arrays))):
             for begin, end in cut_rows(array, batch_bytes or batches.BATCH_BYTES):
                 part = array.slice(begin, end - begin)
                 begins, ends = offsets(part)

@@ -35,6 +35,9 @@ MAX_ROWS = 1024
 PARTS = 8
 PARQUET_MAGIC = b"PAR1"
 ARROW_MAGIC = b"ARROW1"
+# A file of n bytes cannot hold more than this number of bytes per byte: zstd stores a gigabyte of zeros in 32 kB.
+MAX_COMPRESSION = 100_000
+MIN_IMPOSSIBLE_BYTES = 1 << 28  # smaller requests are not worth a judgement: the machine is out of memory
 CONTINUATION = b"\xff\xff\xff\xff"  # the first bytes of every message of a stream
 
 
@@ -168,12 +171,16 @@ def _check_lengths(batch: ColumnBatch, input: Input, reading: Reading) -> None:
 def cut_rows(array: Any, batch_bytes: int) -> Iterator[tuple[int, int]]:
     """Yield (begin, end) of ranges of rows, each as long as possible within `batch_bytes` and at least one row."""
     begins, ends = offsets(array)
-    begin = 0
-    while begin < len(array):
-        end = int(np.searchsorted(ends, begins[begin] + batch_bytes, side="right"))
-        end = max(end, begin + 1)
+    yield from _cut(ends - begins[:1], batch_bytes)
+
+
+def _cut(ends: NDArray[np.int64], batch_bytes: int) -> Iterator[tuple[int, int]]:
+    """Same as `cut_rows` for rows that end at these positions; the first one begins at 0."""
+    begin = begin_bytes = 0
+    while begin < len(ends):
+        end = max(begin + 1, int(np.searchsorted(ends, begin_bytes + batch_bytes, side="right")))
         yield begin, end
-        begin = end
+        begin, begin_bytes = end, int(ends[end - 1])
 
 
 def _parquet_rows(input: Input, reading: Reading, file: Any, mark: Mark, end: Mark | None) -> Iterator[_Rows]:
@@ -232,15 +239,16 @@ def _group_rows(input: Input, opened: Any, group: int, name: str, first: int) ->
     gathered: list[Any] = []
     try:
         for record_batch in opened.iter_batches(num_rows, row_groups=[group], columns=[name], use_threads=False):
-            gathered.append(as_binary(record_batch.column(0)))
-            seen = given + sum(map(len, gathered))
-            if seen < about.num_rows and sum(array.nbytes for array in gathered) < batches.BATCH_BYTES:
-                continue
-            array = pyarrow.concat_arrays(gathered) if len(gathered) > 1 else gathered[0]
-            yield _Rows(first + given, array, input.num_bytes * (first + seen) // total_rows)
-            given, gathered = seen, []
+            for binary in as_binary(record_batch.column(0)):
+                gathered.append(binary)
+                seen = given + sum(map(len, gathered))
+                if seen < about.num_rows and sum(array.nbytes for array in gathered) < batches.BATCH_BYTES:
+                    continue
+                array = pyarrow.concat_arrays(gathered) if len(gathered) > 1 else gathered[0]
+                yield _Rows(first + given, array, input.num_bytes * (first + seen) // total_rows)
+                given, gathered = seen, []
     except (pyarrow.ArrowException, OSError, UnicodeError) as error:
-        raise_unless_damage(error)
+        raise_unless_damage(error, input.num_bytes)
         raise damaged(input, damage, begin, error) from error
     if given != about.num_rows:
         raise damaged(input, damage, begin, f"only {given:,} of {about.num_rows:,} rows could be read")
@@ -253,10 +261,11 @@ def _arrow_rows(input: Input, file: Any, arrays: Iterator[tuple[Any, int]]) -> I
     first = 0
     try:
         for array, position in arrays:
-            yield _Rows(first, as_binary(array), position)
-            first += len(array)
+            for binary in as_binary(array):
+                yield _Rows(first, binary, position)
+                first += len(binary)
     except (pyarrow.ArrowException, OSError, UnicodeError) as error:
-        raise_unless_damage(error)
+        raise_unless_damage(error, input.num_bytes)
         if file.tell() >= input.num_bytes:
             raise _truncated(input, str(error)) from error
         raise damaged(input, f"damaged near byte {file.tell():,}", file.tell(), error) from error
@@ -307,8 +316,11 @@ def _only(column: Any, schema: Any) -> Any:
     return ipc.IpcReadOptions(included_fields=[schema.get_field_index(column.name)], use_threads=False)
 
 
-def as_binary(array: Any) -> Any:
-    """Return the array as large_binary. The text is copied only for views and dictionaries.
+def as_binary(array: Any) -> Iterator[Any]:
+    """Yield the array as large_binary, as a whole or in slices. The text is copied only for views and dictionaries.
+
+    Rows of views and dictionaries may share their text, so a file of a kilobyte may have rows of terabytes. Each of
+    their slices has at most BATCH_BYTES of text, or one row.
 
     The array is validated, because Arrow files have no checksums, and wrong offsets would read outside the text.
     """
@@ -317,9 +329,36 @@ def as_binary(array: Any) -> Any:
     types = pyarrow.types
     if not (types.is_binary(array.type) or types.is_string(array.type)):
         array.validate(full=not types.is_large_string(array.type))  # full validation would reject invalid UTF-8
-    binary = array.cast(pyarrow.large_binary())
-    binary.validate(full=True)
-    return binary
+    if types.is_dictionary(array.type):
+        slices = _rows_of_dictionary(array)
+    elif str(array.type) in ("string_view", "binary_view"):  # unknown to older versions of pyarrow
+        slices = _rows_of_views(array)
+    else:
+        slices = iter([array])
+    for part in slices:
+        binary = part.cast(pyarrow.large_binary())
+        binary.validate(full=True)
+        yield binary
+
+
+def _rows_of_dictionary(array: Any) -> Iterator[Any]:
+    import pyarrow
+
+    values = array.dictionary.cast(pyarrow.large_binary())
+    begins, ends = offsets(values)
+    lengths = np.append(ends - begins, 0)  # the last one is that of a null
+    indices = array.indices.cast(pyarrow.int64()).fill_null(len(values)).to_numpy(zero_copy_only=False)
+    for begin, end in _cut(np.cumsum(lengths[indices]), batches.BATCH_BYTES):
+        yield values.take(array.indices.slice(begin, end - begin))
+
+
+def _rows_of_views(array: Any) -> Iterator[Any]:
+    lengths = np.frombuffer(array.buffers()[1], np.int32)[::4][array.offset : array.offset + len(array)].astype(
+        np.int64
+    )
+    lengths[array.is_null().to_numpy(zero_copy_only=False)] = 0
+    for begin, end in _cut(np.cumsum(lengths), batches.BATCH_BYTES):
+        yield array.slice(begin, end - begin)
 
 
 def find_column(place: str, name: str, schema: Any) -> Any:
@@ -358,7 +397,7 @@ def may_be_text(type: Any) -> bool:
 
 def refused(input: Input, file: Any, what: str, magic: bytes, error: Exception) -> CorpusError:
     """Return the error for a file that cannot be opened: truncated, or of another format."""
-    raise_unless_damage(error)
+    raise_unless_damage(error, input.num_bytes)
     file.seek(0)
     begin = file.read(max(len(magic), len(CONTINUATION)))
     file.seek(max(0, input.num_bytes - len(magic)))
@@ -372,14 +411,17 @@ def refused(input: Input, file: Any, what: str, magic: bytes, error: Exception) 
     return damaged(input, f"not a valid {what}", 0, error)
 
 
-def raise_unless_damage(error: Exception) -> None:
-    """Raise `error` if the machine caused it, not the file: no memory, or an unreadable disk."""
+def raise_unless_damage(error: Exception, num_bytes: int) -> None:
+    """Raise `error` if the machine caused it, not the file: no memory, or an unreadable disk.
+
+    num_bytes: size of the file. Data that would be much larger in memory than in the file is damage.
+    """
     if isinstance(error, GristmillError) or getattr(error, "errno", None):
         raise error
-    asked = re.search(r"malloc of size (\d+)", str(error))
+    asked = re.search(r"(?:m|re)alloc of size (\d+)", str(error))
     if isinstance(error, MemoryError) and (
-        asked is None or int(asked[1]) < 1 << 40
-    ):  # a larger size comes from a damaged file
+        asked is None or int(asked[1]) < max(MIN_IMPOSSIBLE_BYTES, MAX_COMPRESSION * num_bytes)
+    ):
         raise error
 
 

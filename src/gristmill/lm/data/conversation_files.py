@@ -19,11 +19,13 @@ from gristmill.corpus import Input, Reading, find_files
 from gristmill.corpus.streams import Stream, open_stream
 from gristmill.errors import CorpusError
 from gristmill.lm.data.chat_template import Message
+from gristmill.small_files import count_items
 
 __all__ = ["Conversation", "read_conversations"]
 
 BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 256 << 20
+MAX_LINE_ITEMS = 4_000_000  # counting commas in texts; `[],` takes 3 bytes in a file, and 64 in memory
 ROLES = ("system", "user", "assistant")
 FORMS = '{"prompt": ..., "response": ...} or {"messages": [{"role": ..., "content": ...}, ...]}'
 
@@ -56,20 +58,33 @@ def _of_file(input: Input) -> Iterator[Conversation]:
 
 
 def _lines(stream: Stream, input: Input) -> Iterator[bytes]:
-    buffer, rest = bytearray(BLOCK_BYTES), b""
+    buffer = bytearray(BLOCK_BYTES)
+    # The beginning of a line is joined with its rest once, so the time for a line of many blocks is linear.
+    begun: list[bytes] = []
+    num_begun = 0
     while num_bytes := stream.read(memoryview(buffer)):
-        *lines, rest = (rest + buffer[:num_bytes]).split(b"\n")
-        yield from lines
-        if len(rest) > MAX_LINE_BYTES:
+        first, *others = bytes(buffer[:num_bytes]).split(b"\n")
+        begun.append(first)
+        num_begun += len(first)
+        if others:
+            yield b"".join(begun)
+            yield from others[:-1]
+            begun, num_begun = others[-1:], len(others[-1])
+        if num_begun > MAX_LINE_BYTES:
             raise CorpusError(
                 f"{input.shown}: a line is longer than {MAX_LINE_BYTES:,} bytes. Check that the file holds one JSON "
                 f"object per line."
             )
-    if rest:
-        yield rest
+    if num_begun:
+        yield b"".join(begun)
 
 
 def _messages(line: bytes, place: str) -> list[Message]:
+    if (num_items := count_items(line)) > MAX_LINE_ITEMS:
+        raise CorpusError(
+            f"{place}: the line has up to {num_items:,} values; at most {MAX_LINE_ITEMS:,} are allowed. Write {FORMS} "
+            f"on each line."
+        )
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:

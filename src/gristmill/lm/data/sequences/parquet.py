@@ -215,7 +215,7 @@ def _tables(input: Input, file: Any, columns: tuple[str, ...]) -> Iterator[tuple
                 seen += table.num_rows
                 yield table, total_rows
         except (pyarrow.ArrowException, OSError, UnicodeError) as error:
-            raise_unless_damage(error)
+            raise_unless_damage(error, input.num_bytes)
             raise damaged(input, damage, begin, error) from error
         if seen != about.num_rows:
             raise damaged(input, damage, begin, f"only {seen:,} of {about.num_rows:,} rows could be read")
