@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import numpy as np
@@ -13,8 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import gristmill as gm
+from gristmill import lock
 from gristmill.lm.data.sequences import cache, open_sequences
 from gristmill.lm.data.sequences.cache import cache_root
+from gristmill.lock import waiting_lock
 from lm.tiny_runs import texts, tokenizer
 from scripts import run_script
 
@@ -171,7 +174,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error_and_not_cached(tmp_pat
 SCRIPT = """
     import os, random, signal, sys, time
     import pyarrow.parquet
-    from gristmill.lm.data.sequences import open_sequences
+    from gristmill.lm.data.sequences import cache, open_sequences
     path, folder, kind, tok, task = sys.argv[1:]
     named = {"text": {"tokenizer": tok}, "tokens": {}, "vectors": {"embedding_columns": "vectors"}}[kind]
 
@@ -235,7 +238,7 @@ def test_waiting_for_another_process_can_be_interrupted(tmp_path, saved_tokenize
     (entry,) = entries(folder)
     (folder / entry / "meta.json").unlink()
     arguments = [path, folder, "tokens", saved_tokenizer, "alone"]
-    with cache._locked(folder / f".{entry}.lock"):
+    with waiting_lock(folder / f".{entry}.lock"):
         process = subprocess.Popen(
             [sys.executable, "-c", textwrap.dedent(SCRIPT), *map(str, arguments)],
             stdout=subprocess.PIPE,
@@ -248,6 +251,38 @@ def test_waiting_for_another_process_can_be_interrupted(tmp_path, saved_tokenize
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=30)
     assert error.rstrip().endswith("KeyboardInterrupt")
+
+
+@linux
+def test_a_long_wait_for_another_process_is_a_warning_that_names_it(tmp_path, monkeypatch):
+    path, folder = write(tmp_path / "a.parquet", "tokens"), tmp_path / "cache"
+    opened(path, "tokens", folder)
+    (entry,) = entries(folder)
+    (folder / entry / "meta.json").unlink()
+    monkeypatch.setattr(lock, "PATIENCE", 0)
+    script = """
+        import sys
+        from pathlib import Path
+        from gristmill.lock import waiting_lock
+        with waiting_lock(Path(sys.argv[1])):
+            print("locked", flush=True)
+            sys.stdin.read()
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), str(folder / f".{entry}.lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline() == "locked\n"
+        threading.Timer(0.5, process.stdin.close).start()
+        with pytest.warns(UserWarning, match=f"waiting until process {process.pid} on .* the same Parquet files"):
+            opened(path, "tokens", folder)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 def test_progress_goes_from_nothing_to_all_bytes(tmp_path):

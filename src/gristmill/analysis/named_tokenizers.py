@@ -16,7 +16,8 @@ from typing import Any
 from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import MissingPackageError, TokenizerFormatError
 from gristmill.packages import load_package
-from gristmill.tokenizer.formats.content import may_be_hub_name
+from gristmill.small_files import read_small_file
+from gristmill.tokenizer.formats.content import MAX_FILE_BYTES, may_be_hub_name
 from gristmill.tokenizer.formats.tiktoken import PUBLISHED
 from gristmill.tokenizer.pretrained import DOWNLOADED
 
@@ -97,9 +98,25 @@ def _in_tiktoken_cache(encoding: str) -> Path | None:
         return None
     cache = Path(tempfile.gettempdir(), "data-gym-cache") if folder is None else Path(folder)
     path = cache / hashlib.sha1(_URL.format(encoding).encode(), usedforsecurity=False).hexdigest()
-    if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != CHECKSUMS[encoding]:
+    if not _belongs_to_us(cache):
         return None
-    return path
+    try:
+        data = read_small_file(path, what="an encoding", max_bytes=MAX_FILE_BYTES, error=TokenizerFormatError)
+    except (OSError, TokenizerFormatError):
+        return None
+    return path if hashlib.sha256(data).hexdigest() == CHECKSUMS[encoding] else None
+
+
+def _belongs_to_us(folder: Path) -> bool:
+    """Whether a folder is of this user or the system. Another user could exchange a file after its checksum is read.
+
+    Without a setting, the folder is in the temporary folder of the system, where any user can create it.
+    """
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    return not hasattr(os, "geteuid") or status.st_uid in (0, os.geteuid())
 
 
 def _in_bpe_openai(encoding: str) -> Path | None:

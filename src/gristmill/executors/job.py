@@ -42,7 +42,8 @@ VERSION = 1
 KINDS = ("count", "encode")
 # Name of the folder of a job in a work folder; see `job_location`.
 JOB_NAME = re.compile(rf"(?:{'|'.join(KINDS)})-[0-9a-f]{{16}}")
-IN_USE = "Another process is running this job. Wait for it to end, or stop it"
+IN_USE = "Another process is running this job"
+WHAT_TO_DO = "Wait until it has ended, or stop it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +228,7 @@ def _locked(location: str) -> Iterator[tuple[WorkFolder, bool]]:
     except (FileExistsError, NotADirectoryError):
         message = "The work folder is a file, or inside a file. Pass a folder"
         raise NotADirectoryError(errno.ENOTDIR, message, str(folder.path.parent)) from None
-    descriptor, is_new = create_and_lock(Path(folder.path), reason=IN_USE)
+    descriptor, is_new = create_and_lock(Path(folder.path), reason=IN_USE, advice=WHAT_TO_DO)
     try:
         yield folder, is_new
     finally:

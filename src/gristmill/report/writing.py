@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,7 +50,7 @@ def write_report(run_folder: str | os.PathLike[str]) -> Path:
     folder = Path(run_folder)
     records = read_records(folder)
     summary, plots = summarise(records), all_plots(records)
-    (folder / PLOT_FOLDER).mkdir(exist_ok=True)
+    _make_plot_folder(folder / PLOT_FOLDER)
     for plot in plots:
         _write(folder / PLOT_FOLDER / f"{plot.name}.png", render(plot, "png", WIDE if plot.wide else NARROW))
     _write(folder / MARKDOWN_FILE, markdown_page(summary, plots, PLOT_FOLDER).encode())
@@ -105,6 +106,13 @@ def _folders(runs: Sequence[str | os.PathLike[str]]) -> list[Path]:
         if resolved.count(place) > 1:
             raise OptionError(f"{folder} is given twice. Pass each run once.")
     return folders
+
+
+def _make_plot_folder(folder: Path) -> None:
+    """Create the folder of the plots. A run of someone else may have a link there, to a folder of the user."""
+    if folder.is_symlink():
+        raise FileExistsError(errno.EEXIST, "Is a symbolic link, which is not followed. Remove it", str(folder))
+    folder.mkdir(exist_ok=True)
 
 
 def _write(path: Path, content: bytes) -> None:

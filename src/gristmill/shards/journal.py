@@ -19,7 +19,8 @@ from typing import Any
 from gristmill.errors import ShardsFormatError
 from gristmill.publish import flush_folder
 from gristmill.shards.disk import create_file, open_file, sync, write_all
-from gristmill.shards.manifest import MAX_BYTES, ShardEntry
+from gristmill.shards.manifest import MAX_BYTES, MAX_ITEMS, ShardEntry
+from gristmill.small_files import count_items
 
 JOURNAL_FILE = ".shards.jsonl"
 
@@ -42,8 +43,8 @@ class Journal:
         try:
             data = self._first_bytes(mark["bytes"])
             self._digest.update(data)
-            if self._digest.hexdigest() != mark["sha256"]:
-                raise ValueError("checksum")
+            if self._digest.hexdigest() != mark["sha256"] or count_items(data) > MAX_ITEMS:
+                raise ValueError("checksum or number of items")
             for entry in map(json.loads, data.splitlines()):
                 shards.setdefault(entry.pop("split"), []).append(entry)
             schema.check_journal(shards)

@@ -4,7 +4,7 @@
                     train.bin, …       the sequences, as `FlatSequences` reads them
                     shards/            or shards, if the column is text
     .sequences-0123….new/              the same while it is being built
-    .sequences-0123….lock              locked by the process that builds it, so that it is built once
+    .sequences-0123….lock              locked by the process that builds it; another one waits, and is told for whom
 
 The name is a hash of everything that determines the content, so another input, column or tokenizer gets another folder.
 A damaged entry is rebuilt. A folder gets its final name only when all its files are complete and flushed to disk.
@@ -12,19 +12,20 @@ A damaged entry is rebuilt. A folder gets its final name only when all its files
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gristmill._core import Xxh64
-from gristmill.errors import CheckpointError
+from gristmill.errors import CheckpointError, warn_user
+from gristmill.lock import waiting_lock
 from gristmill.publish import flush_folder, publish
 from gristmill.small_files import parse_json, read_small_file
 
@@ -70,7 +71,7 @@ def find_or_make(
     if found is not None:
         return found
     _make_root(root)
-    with _locked(root / f".{name}.lock"):
+    with waiting_lock(root / f".{name}.lock", on_wait=partial(_warn_of_wait, root / name)):
         # Another process may have built it while this one waited.
         found = _read(root / name, request)
         if found is None:
@@ -167,20 +168,11 @@ def _make_root(root: Path) -> None:
         ) from error
 
 
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Wait for and hold the lock at `path`. The lock is released when the process ends for any reason."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+def _warn_of_wait(place: Path, holder: str) -> None:
+    warn_user(
+        f"{place}: waiting until {holder} has converted the same Parquet files. Both runs then read its result.",
+        UserWarning,
+    )
 
 
 def _dump(content: Mapping[str, Any]) -> bytes:
