@@ -97,6 +97,24 @@ def test_every_byte_at_which_a_file_may_be_cut_is_found(tmp_path, name):
             assert caught.value.offset == size
 
 
+@pytest.mark.parametrize("size", [1 << 30, 1 << 36, (1 << 62) + 1])
+def test_an_impossible_length_in_a_small_arrow_file_is_damage_and_no_lack_of_memory(tmp_path, size, monkeypatch):
+    path = write_documents(tmp_path / "stream.arrow", [b"low"])
+    error = pa.ArrowMemoryError(f"malloc of size {size} failed")
+    with pytest.raises(gm.CorruptInputError, match="malloc of size"):
+        raise_from_reader(path, error, monkeypatch)
+    with pytest.raises(MemoryError, match="malloc of size 1000 failed"):  # the machine has no memory
+        raise_from_reader(path, pa.ArrowMemoryError("malloc of size 1000 failed"), monkeypatch)
+
+
+def raise_from_reader(path, error, monkeypatch):
+    def refuse(*_, **__):
+        raise error
+
+    monkeypatch.setattr("gristmill.corpus.formats.columns.as_binary", refuse)
+    documents_of(path)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_an_empty_file_is_truncated(tmp_path, name):
     (tmp_path / name).touch()

@@ -7,6 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import gristmill as gm
@@ -55,6 +56,22 @@ def test_lines_after_the_last_checkpoint_in_the_journal_are_ignored(tok, corpus,
         file.write(b'{"split": "train", "file": "shard-0')  # a kill in the middle of writing a line
     assert encode_corpus(corpus, tok, out=out, **OPTIONS).resumed
     assert digest(out) == digest(tmp_path / "judge" / "out")
+
+
+@pytest.mark.parametrize("layout", ["gristmill", "megatron", "datatrove", "parquet"])
+@pytest.mark.parametrize("changed", [-1, 2**62, 0])
+def test_damaged_document_ends_of_a_part_are_an_error_and_no_crash(layout, changed, tmp_path, monkeypatch):
+    small_batches(monkeypatch)
+    monkeypatch.setattr("gristmill.shards.meter.REPORT_SECONDS", 0)
+    path = write_text(tmp_path / "a.txt", [b"low lower lowest " * 4] * 300)
+    options = {"format": layout, "shard_tokens": None, "val_fraction": 0, "num_threads": 1}
+    unfinished(path, TOKENIZER, tmp_path / "out", **options)
+    (ends,) = (tmp_path / "out").glob(".*.ends.part")
+    numbers = np.fromfile(ends, np.int64)
+    numbers[len(numbers) // 2] = changed
+    numbers.tofile(ends)
+    with pytest.raises(gm.ShardsFormatError, match="the document ends of the unfinished run are damaged"):
+        encode_corpus(path, TOKENIZER, out=tmp_path / "out", **{**OPTIONS, **options})
 
 
 def cut(path):

@@ -98,6 +98,35 @@ def test_a_foreign_state_is_refused(tmp_path, content, message):
         read_state(folder)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"step": True}, "step is True"),
+        ({"step": None}, "step is None"),
+        ({"files": None}, "files is None"),
+        ({"files": []}, r"files is \[\]"),
+        ({"files": {"model.safetensors": 7}}, "the entry of 'model.safetensors' has no size or no checksum"),
+        ({"files": {"model.safetensors": {"bytes": "7", "xxh64": "0"}}}, "no size or no checksum"),
+        ({"files": {"model.part-/../../x.safetensors": {}}}, "which is not a file in this folder"),
+        ({"files": {"..\\x": {}}}, "which is not a file in this folder"),
+        ({"val_loss": [1]}, r"val_loss is \[1\]"),
+        ({"val_loss": "1"}, "val_loss is '1'"),
+        ({"config": [{}]}, r"config is \[{}\]"),
+        ({"optimizer": 1}, "optimizer is 1"),
+    ],
+)
+def test_a_forged_state_with_a_correct_checksum_is_an_error_of_its_structure(tmp_path, changes, message):
+    folder = write(tmp_path, 1, val_loss=2.0)
+    write(tmp_path, 2, val_loss=1.0)
+    state = {**read_state(folder), **changes}
+    checkpoints._write_state(folder / "state.json", state)
+    with pytest.raises(CheckpointError, match=f"state.json: .*{message}.*the checkpoint is damaged"):
+        read_state(folder)
+    with pytest.warns(UserWarning, match="skipped damaged checkpoints: step-000001"):
+        assert find_checkpoint(tmp_path, "best").name == "step-000002"
+    assert prune(tmp_path, keep=1) == [folder]
+
+
 def test_a_renamed_checkpoint_is_refused(tmp_path):
     folder = write(tmp_path, 1)
     folder.rename(folder.with_name("step-000009"))

@@ -86,12 +86,43 @@ def test_yaml_with_dashes_and_exponents(tmp_path):
         ("- a\n- b", "contains a list. Write one option per line"),
         ("a: [", "not valid YAML"),
         ("x: !!python/object/apply:os.system ['true']", "not valid YAML"),
+        ("model: [gpt]", r"model=\['gpt'\] is not valid"),
+        ("model: {a: 1}", r"model={'a': 1} is not valid"),
+        ("num_layers: 0x" + 5000 * "f", "a number has 5,002 digits; at most 300 are allowed"),
+        ("num_layers: 1" + 400_000 * ":1", "a number has 800,001 digits"),
+        ("num_layers: &a [*a]", "not valid YAML: .*Write them without aliases"),
+        ("? &a [*a]\n: 1", "not valid YAML"),
+        (99_000 * "[", "not valid YAML"),
     ],
+    ids=range(11),
 )
 def test_a_wrong_yaml_file_says_what_is_wrong(tmp_path, text, message):
     (tmp_path / "c.yaml").write_text(text)
     with pytest.raises(OptionError, match=message):
         read_config(tmp_path / "c.yaml")
+
+
+@pytest.mark.parametrize("key", ["num_layers", "sample_prompt", "model", "unknown", "embedding_columns", "<<"])
+def test_aliases_of_aliases_in_yaml_are_an_error_before_they_are_a_billion_values(tmp_path, key):
+    items = ["&a0 {x: y}" if key == "<<" else "&a0 [x, x]"]
+    items += [
+        f"&a{i} {{<<: [*a{i - 1}, *a{i - 1}]}}" if key == "<<" else f"&a{i} [{8 * f'*a{i - 1},'}]" for i in range(1, 30)
+    ]
+    (tmp_path / "c.yaml").write_text(f"{key}: [{', '.join(items)}]\n")
+    with pytest.raises(OptionError, match="not valid YAML: it has more than 100,000 values"):
+        read_config(tmp_path / "c.yaml")
+
+
+def test_aliases_of_a_config_are_read(tmp_path):
+    (tmp_path / "c.yaml").write_text("max_steps: &n 7\nkeep: *n\n")
+    assert read_config(tmp_path / "c.yaml") == {"max_steps": 7, "keep": 7}
+
+
+def test_a_long_value_does_not_make_a_long_message(tmp_path):
+    (tmp_path / "c.yaml").write_text("num_layers: '" + 100_000 * "x" + "'")
+    with pytest.raises(OptionError, match=r"^num_layers=") as caught:
+        TrainConfig.from_options(read_config(tmp_path / "c.yaml"))
+    assert len(str(caught.value)) < 2_100
 
 
 def test_text_that_looks_like_a_number_in_yaml_is_still_text(tmp_path):

@@ -180,6 +180,13 @@ def test_a_syntax_error_names_its_line():
         ChatTemplate("a\n{% for %}", tokenizer())
 
 
+@pytest.mark.parametrize("deep", ["-", "(", "[", "not ", "{% if a %}", "a~"])
+def test_expressions_nested_too_deeply_are_a_syntax_error(deep):
+    source = "{{ " + 20_000 * deep if deep[0] != "{" else 20_000 * deep
+    with pytest.raises(OptionError, match="not a valid Jinja template: "):
+        ChatTemplate(source, tokenizer())
+
+
 @pytest.mark.parametrize(
     "source",
     [

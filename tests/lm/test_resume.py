@@ -11,8 +11,10 @@ import time
 import pytest
 import torch
 
-import gristmill.lm.training.trainer  # noqa: F401  Lightning remembers how torch.compile was called, if it is imported first
+import gristmill as gm
+import gristmill.lm.training.trainer
 from gristmill import CheckpointError
+from gristmill.lm.training import checkpoint as checkpoints
 from lm.tiny_runs import Crash, assert_same_run, build_shards, crash_at, records, tensors, train
 from shards.builder import build_folder
 
@@ -170,6 +172,30 @@ def test_a_resume_with_another_micro_batch_reports_that_it_is_not_bit_exact(tiny
     train(tiny_shards, broken, resume="auto", batch_size=2, gradient_accumulation_steps=2, progress=reported.append)
     events = [record["message"] for record in reported if record["kind"] == "event"]
     assert any("equal up to rounding but not bit-exact" in message for message in events)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda state: state.pop("optimizer"),
+        lambda state: state.update(shards=None),
+        lambda state: state.update(config={}),
+        lambda state: state["config"].update(batch_size="x"),
+        lambda state: state["config"].update(global_batch_size=[]),
+        lambda state: state.update(pending={}),
+        lambda state: state["pending"].update(steps=[[]]),
+        lambda state: state["optimizer"].update(state=[1]),
+        lambda state: state["optimizer"].update(learning_rate_scale={}),
+        lambda state: state.update(scaler={"x": 1}, val_sequences="x"),
+    ],
+)
+def test_a_forged_state_with_a_correct_checksum_is_refused(tiny_shards, broken, change):
+    folder = checkpoints.list_checkpoints(broken)[-1]
+    state = checkpoints.read_state(folder)
+    change(state)
+    checkpoints._write_state(folder / "state.json", state)
+    with pytest.raises(gm.GristmillError):  # an option out of range is an OptionError
+        train(tiny_shards, broken, resume="auto")
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(tiny_shards, tmp_path):

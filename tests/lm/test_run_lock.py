@@ -12,6 +12,7 @@ import threading
 import pytest
 
 import gristmill as gm
+from gristmill.lm.training import run_lock
 from gristmill.lm.training.run_folder import claimed
 from gristmill.lm.training.run_lock import LOCK_FILE, is_trained_here, locked
 from lm.tiny_runs import train
@@ -109,6 +110,13 @@ def test_a_lock_file_with_nonsense_in_it_is_taken_over(tmp_path):
     (tmp_path / "run/.lock").write_bytes(b"\x00" * 9000)
     with locked(tmp_path / "run"), pytest.raises(BlockingIOError, match=f"process {os.getpid()} on"):
         locked(tmp_path / "run").__enter__()
+
+
+@pytest.mark.parametrize("text", [b"[]", b"7", b'"x"', b"null", b'{"pid": 1e300}', b'{"pid": [], "host": {}}', b"\xff"])
+def test_a_lock_file_of_other_json_names_no_holder(tmp_path, text):
+    (tmp_path / ".lock").write_bytes(text)
+    assert run_lock._holder(tmp_path / ".lock") == "a process that has just started"
+    assert run_lock.where_trained(tmp_path) is None
 
 
 def test_a_failed_start_leaves_no_empty_folder(tiny_shards, tmp_path):

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import gristmill as gm
+from gristmill.cli.inspect_shards import inspect_shards
 from gristmill.shards import Shards, verify_files, verify_shards
 from gristmill.shards.layouts import LAYOUTS
 from gristmill.shards.manifest import Manifest
@@ -284,6 +285,27 @@ def test_a_file_that_is_not_parquet_and_one_without_the_column(tmp_path):
             path.write_bytes(content)
         rehash(tmp_path / "s")
         assert only_problem(tmp_path / "s").startswith(f"{path.name}: its rows cannot be read")
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"PAR1", "damaged Parquet file"),
+        (None, "the column 'tokens' is not one of lists of ids"),
+        (pa.array(["a"]), "the column 'tokens' is not one of lists of ids"),
+        (pa.array([1]), "the column 'tokens' is not one of lists of ids"),
+        (pa.array([["a"]]), "the column 'tokens' is not one of lists of ids"),
+    ],
+)
+def test_inspecting_damaged_parquet_is_an_error_that_names_the_file(content, message, tmp_path):
+    build_folder(tmp_path / "s", TEXTS, layout="parquet", tokenizer=TOKENIZER)
+    path = tmp_path / "s" / "train-00000.parquet"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        pq.write_table(pa.table({"ids": [1]} if content is None else {"tokens": content}), path)
+    with pytest.raises(gm.ShardsFormatError, match=f"{path.name}: {message}"):
+        inspect_shards(tmp_path / "s", 0)
 
 
 def test_parquet_without_pyarrow_is_checked_by_its_checksum_and_reported(tmp_path, monkeypatch):

@@ -234,6 +234,8 @@ def test_an_unfinished_folder_shows_what_is_written_and_then_the_documents(tmp_p
     assert written["name"] == "train" and written["tokens"] >= 1_000 * written["shards"] >= 1_000
     (tmp_path / "s" / "progress.json").write_text('{"state": 7}')  # damaged: a message, no failure
     assert facts_of(client)["written"] == []
+    (tmp_path / "s" / "progress.json").write_bytes(20_000 * b'{"state":')
+    assert facts_of(client)["written"] == []
     encode(progress=None, overwrite=True)
     assert document(client, 1_999)["total"] == 2_000
 

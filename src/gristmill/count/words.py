@@ -345,7 +345,8 @@ class Words:
                 return cls._read(file, os.fstat(file.fileno()).st_size)
             except (GristmillError, ValueError, KeyError, TypeError, RecursionError) as error:
                 raise WordsFormatError(
-                    f"{os.fspath(path)}: not a table of words: {error}. Count again with gristmill.count_words()."
+                    f"{os.fspath(path)}: not a table of words: {error!s:.2000}. Count again with "
+                    f"gristmill.count_words()."
                 ) from error
 
     @classmethod

@@ -40,6 +40,8 @@ __all__ = [
     "option_meanings",
 ]
 
+MAX_MESSAGE = 2_000  # characters of an error message that may have a value from a file
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -112,7 +114,12 @@ Steps: TypeAlias = Annotated[int | float, Rule(_check_steps)]
 def check_options(options: Any) -> None:
     """Raise `OptionError` for the first field of a dataclass whose value does not match its annotation."""
     for name, check in _checks(type(options)).items():
-        check(name, getattr(options, name))
+        try:
+            check(name, getattr(options, name))
+        except OptionError as error:
+            if len(str(error)) > MAX_MESSAGE:  # with a value from a file
+                raise OptionError(f"{str(error)[:MAX_MESSAGE]}…") from None
+            raise
 
 
 def _checks(kind: Any) -> dict[str, Callable[[str, Any], None]]:

@@ -88,7 +88,7 @@ def differences(
     for name in [*now, *(name for name in before if name not in now)]:
         was, is_now = (options.get(name, usual.get(name)) for options in (before, now))
         if was != is_now:
-            found.append(f"{name} was {was!r} and is now {is_now!r}")
+            found.append(f"{name:.80} was {was!r:.200} and is now {is_now!r:.200}")
     return found + _input_differences(there.get("inputs"), asked.get("inputs"))
 
 

@@ -22,7 +22,7 @@ from gristmill.corpus.threads import Crew
 from gristmill.errors import ShardsFormatError
 from gristmill.publish import flush_folder, publish, set_mode, usual_mode
 from gristmill.shards.disk import create_file, open_file, sync, sync_data, write_all
-from gristmill.shards.layouts.layout import INT64, Layout, Part
+from gristmill.shards.layouts.layout import INT64, Layout, Part, read_chunks
 from gristmill.shards.manifest import ShardEntry, Split
 from gristmill.shards.state import SplitState
 
@@ -207,6 +207,7 @@ class SplitWriter:
             self._layout.header_bytes,
             num_bytes=self._state.part_tokens * self._dtype.itemsize,
             num_documents=self._state.part_documents,
+            last_end=min(self._state.part_end, self._state.part_tokens),
         )
 
 
@@ -227,12 +228,18 @@ class _PartFiles:
         return part
 
     @classmethod
-    def reopen(cls, tokens: Path, ends: Path, header_bytes: int, *, num_bytes: int, num_documents: int) -> _PartFiles:
-        """Reopen a part at an earlier size; anything written later is cut off."""
+    def reopen(
+        cls, tokens: Path, ends: Path, header_bytes: int, *, num_bytes: int, num_documents: int, last_end: int
+    ) -> _PartFiles:
+        """Reopen a part at an earlier size; anything written later is cut off.
+
+        The ends of its documents must ascend up to `last_end`: from others, an index of wrong places would be written.
+        """
         part = cls(_open_part(tokens), _open_part(ends), header_bytes)
         try:
             part._cut_off(part._tokens, header_bytes + num_bytes)
             part._cut_off(part._ends, num_documents * INT64.itemsize)
+            _check_ends(ends, last_end)
         except BaseException:
             part.close()
             raise
@@ -303,6 +310,22 @@ def _open_part(path: Path) -> BinaryIO:
         return open_file(path)
     except FileNotFoundError:
         raise _lost_part(str(path)) from None
+
+
+def _check_ends(path: Path, last_end: int) -> None:
+    """Raise `ShardsFormatError` unless the document ends of a part ascend from 0 to `last_end`."""
+    before = 0
+    for chunk in read_chunks(path):
+        ends = np.concatenate([[before], chunk])
+        if (ends[1:] < ends[:-1]).any():
+            break
+        before = int(ends[-1])
+    else:
+        if before == last_end:
+            return
+    raise ShardsFormatError(
+        f"{path}: the document ends of the unfinished run are damaged. Pass overwrite=True to start again."
+    )
 
 
 def _lost_part(name: str) -> ShardsFormatError:

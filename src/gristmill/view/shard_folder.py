@@ -222,7 +222,7 @@ def written_so_far(folder: Path) -> list[dict[str, Any]]:
         )
         progress = msgspec.json.decode(data, type=_Progress)
         published = Journal(folder).read(progress.journal)
-    except (OSError, GristmillError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, GristmillError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
     return [
         {

@@ -75,6 +75,7 @@ class Guard:
 
     def __init__(self, sandbox: Path, *, executes: frozenset[str] = frozenset(), limit_memory: bool = True) -> None:
         self._sandbox = os.path.realpath(sandbox)
+        self._prefix = self._sandbox + os.sep  # no link leads out of the folder, because readers cannot make any
         self._executes = executes
         self._violations: list[str] = []
         # Python, packages and Gristmill itself may be read at any time, by late imports.
@@ -137,6 +138,9 @@ class Guard:
             self._violations.append(f"opened: {path!r:.200}\n{_stack()}")
 
     def _is_inside(self, path: Any) -> bool:
+        text = os.fspath(path)
+        if isinstance(text, str) and text.startswith(self._prefix) and ".." not in text:
+            return True
         try:
             # The folder is resolved, and not the file: a reader may look at a link, and must not follow it.
             # A relative path may be relative to a descriptor, as in shutil.rmtree.

@@ -51,7 +51,7 @@ def read_foreign(folder: Path) -> None:
             except gm.OptionError:
                 continue
             np.asarray(shards.tokens[:])
-            if options or shards.document_ends is not None:
+            if options:
                 list(shards)
 
 

@@ -138,7 +138,9 @@ def compiled(source: str, name: str, *, around: tuple[str, str] = ("", "")) -> A
     try:
         return environment.from_string(source)
     except jinja2.TemplateSyntaxError as error:
-        raise OptionError(f"{name}: not a valid Jinja template: line {error.lineno}: {error.message}") from None
+        raise OptionError(f"{name}: not a valid Jinja template: line {error.lineno}: {error.message:.1000}") from None
+    except RecursionError:
+        raise OptionError(f"{name}: not a valid Jinja template: its expressions are nested too deeply.") from None
 
 
 @cache

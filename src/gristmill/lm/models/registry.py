@@ -192,10 +192,11 @@ def _check_network(name: str, config: type[ModelConfig], network: type[Any]) -> 
 
 def find_model(name: str) -> ModelEntry:
     """Return the entry of a model; the `OptionError` for an unknown name lists the known names."""
-    if name not in _entries:
+    if not isinstance(name, str) or name not in _entries:  # a config file may have any value
         raise OptionError(
-            f"model={name!r} is not valid.{nearest(str(name), _entries)} Pass one of {', '.join(map(repr, _entries))}. "
-            f"To use your own model, import the file that registers it: plugin='my_model.py'."
+            f"model={name!r:.200} is not valid.{nearest(str(name), _entries)} Pass one of "
+            f"{', '.join(map(repr, _entries))}. To use your own model, import the file that registers it: "
+            f"plugin='my_model.py'."
         )
     return _entries[name]
 

@@ -363,14 +363,39 @@ def read_state(folder: Path) -> dict[str, Any]:
         raise damage_error(path, f'not the state of a checkpoint (no "format": "{FORMAT}")')
     if state.get("version") not in (VERSION, VERSION_WITH_PARTS):
         raise CheckpointError(
-            f"{path}: unsupported version {state.get('version')!r}. This Gristmill reads versions {VERSION} and "
+            f"{path}: unsupported version {state.get('version')!r:.80}. This Gristmill reads versions {VERSION} and "
             f"{VERSION_WITH_PARTS}. Use a newer Gristmill."
         )
     if state.pop("checksum", None) != json_checksum(state):
         raise damage_error(path, "checksum mismatch")
-    if state.get("step") != step_of(folder):
-        raise damage_error(path, f"has step {state.get('step')!r}, but the folder is of step {step_of(folder)}")
+    if wrong := _wrong_entry(state):
+        raise damage_error(path, wrong)
+    if state["step"] != step_of(folder):
+        raise damage_error(path, f"has step {state['step']!r}, but the folder is of step {step_of(folder)}")
     return state
+
+
+# Types of the entries that are not missing and not null. A checksum protects a state from damage, not from forgery.
+_NUMBER = (int, float)
+_TYPES: dict[str, tuple[type, ...]] = {
+    **{"step": (int,), "files": (dict,), "config": (dict,), "shards": (dict,), "num_tokens": (int,)},
+    **{"val_loss": _NUMBER, "best_val_loss": _NUMBER, "seconds": _NUMBER, "val_sequences": (int,)},
+    **{"pending": (dict,), "optimizer": (dict,), "scaler": (dict,), "monitor": (dict,), "float8": (dict,)},
+}
+
+
+def _wrong_entry(state: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with the structure of a state; None if nothing is."""
+    for name, types in _TYPES.items():
+        value = state.get(name)
+        if (value is None and name in ("step", "files")) or type(value) not in (*types, type(None)):
+            return f"{name} is {value!r:.80}"
+    for name, entry in state["files"].items():
+        if Path(name).name != name or "\\" in name:
+            return f"names {name!r:.80}, which is not a file in this folder"
+        if not isinstance(entry, dict) or type(entry.get("bytes")) is not int or type(entry.get("xxh64")) is not str:
+            return f"the entry of {name!r:.80} has no size or no checksum"
+    return None
 
 
 def read_tensors(folder: Path, name: str, state: Mapping[str, Any], *, device: str = "cpu") -> dict[str, Tensor]:

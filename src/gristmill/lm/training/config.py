@@ -25,6 +25,7 @@ from gristmill.lm.models.config import ModelConfig, steps_of
 from gristmill.lm.models.gpt.options import GPTConfig
 from gristmill.lm.models.registry import MODELS, find_model
 from gristmill.lm.option_types import (
+    MAX_MESSAGE,
     Count,
     Fraction,
     NotNegative,
@@ -60,6 +61,8 @@ DeviceName: TypeAlias = Literal["auto", "cpu", "cuda", "mps"]
 PrecisionName: TypeAlias = Literal["auto", "bf16-mixed", "16-mixed", "32"]
 
 MAX_CONFIG_BYTES = 1 << 20  # real configs have a few kilobytes
+MAX_CONFIG_VALUES = 100_000  # in a YAML file, with those that an alias stands for
+MAX_DIGITS = 300  # of a whole number in a YAML file; JSON and Python have limits of their own
 
 # Options that may change when a run is resumed: the weights do not depend on them.
 FREE = frozenset(
@@ -314,14 +317,45 @@ def read_config(path: str | os.PathLike[str], *, model: str | None = None) -> di
     yaml = load_package("yaml", needed_by="reading a YAML file")
     data = read_small_file(path, what="a config", max_bytes=MAX_CONFIG_BYTES, error=OptionError)
     try:
-        content = yaml.safe_load(data.decode())
+        content = _parse_yaml(yaml, data.decode())
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: an impossible date
-        raise OptionError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+        raise OptionError(f"{path}: not valid YAML: {' '.join(str(error).split()):.{MAX_MESSAGE}}") from None
     if content is None:
         return {}
     if not isinstance(content, dict):
         raise OptionError(f"{path}: contains a {type(content).__name__}. Write one option per line: 'max_steps: 1000'.")
     return normalized(content, source=str(path), model=model)
+
+
+def _parse_yaml(yaml: Any, text: str) -> Any:
+    """Return the value of a YAML document, after a check of its size.
+
+    A document of a few lines can have billions of values: an alias stands for a list of aliases, and so on.
+    """
+    loader = yaml.SafeLoader(text)
+    try:
+        document = loader.get_single_node()
+        if document is None:
+            return None
+        if _num_values(document, {}) > MAX_CONFIG_VALUES:
+            raise ValueError(f"it has more than {MAX_CONFIG_VALUES:,} values. Write them without aliases.")
+        return loader.construct_document(document)
+    finally:
+        loader.dispose()
+
+
+def _num_values(node: Any, known: dict[int, float]) -> float:
+    """Return the number of values in a YAML node, counted once per alias. An alias of itself has infinitely many."""
+    if isinstance(node.value, str):
+        if node.tag == "tag:yaml.org,2002:int" and len(node.value) > MAX_DIGITS:
+            raise ValueError(f"a number has {len(node.value):,} digits; at most {MAX_DIGITS} are allowed.")
+        return 1
+    if id(node) not in known:
+        known[id(node)] = math.inf
+        # The items of a mapping are pairs of nodes, those of a list are nodes.
+        inside = (each for item in node.value for each in (item if isinstance(item, tuple) else (item,)))
+        known[id(node)] = 1 + sum(_num_values(each, known) for each in inside)
+    return known[id(node)]
 
 
 def normalized(

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from gristmill.errors import CheckpointError
+from gristmill.errors import CheckpointError, GristmillError
 from gristmill.lm.data.identity import identity_differences
 from gristmill.lm.data.training_data import TrainingData
-from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE
+from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE, STATE_FILE
 from gristmill.lm.models.model import Model
 from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training.config import TrainConfig, differences, is_longer
@@ -29,6 +29,8 @@ __all__ = ["check_same_run", "find_latest", "restore", "take_weights"]
 
 Notify = Callable[[str], None]
 
+# Entries of a state without which a run cannot resume. Version 0.1.0 did not write the others.
+_NEEDED = ("config", "shards", "optimizer", "scaler", "pending", "val_loss", "best_val_loss")
 LONG_CONTEXT = 4096  # tokens; few machines train on longer sequences
 
 
@@ -48,7 +50,14 @@ def find_latest(
     if not name:
         return None, None
     latest = run_folder / CHECKPOINTS / name
-    return latest, checkpoints.read_state(latest)
+    state = checkpoints.read_state(latest)
+    if missing := [entry for entry in _NEEDED if entry not in state]:
+        raise checkpoints.damage_error(latest / STATE_FILE, f"has no {missing[0]}")
+    for option in ("batch_size", "global_batch_size"):
+        size = (state["config"] or {}).get(option)
+        if type(size) is not int or size < 1:
+            raise checkpoints.damage_error(latest / STATE_FILE, f"{option} in its config is {size!r:.80}")
+    return latest, state
 
 
 def check_same_run(folder: Path, state: dict[str, Any], config: TrainConfig, data: TrainingData) -> None:
@@ -65,6 +74,17 @@ def check_same_run(folder: Path, state: dict[str, Any], config: TrainConfig, dat
 
 def restore(run: Run, folder: Path, state: dict[str, Any], notify: Notify) -> None:
     """Restore a checkpoint; raise `CheckpointError` if it does not fit the run."""
+    try:
+        _restore(run, folder, state, notify)
+    except GristmillError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        # The checksum of the state is correct, so it was forged, or written by another version.
+        why = f"not the state of this run ({type(error).__name__}: {error!s:.200})"
+        raise checkpoints.damage_error(folder / STATE_FILE, why) from error
+
+
+def _restore(run: Run, folder: Path, state: dict[str, Any], notify: Notify) -> None:
     check_same_run(folder, state, run.config, run.data)
     if rounding := differences(state["config"], run.config, only_rounding=True):
         notify(f"the run resumes, equal up to rounding but not bit-exact: {'; '.join(rounding)}.")

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gristmill.errors import CheckpointError
-from gristmill.lm.explain import REPLACED_FOLDER
+from gristmill.errors import CheckpointError, GristmillError
+from gristmill.lm.explain import REPLACED_FOLDER, STATE_FILE
 from gristmill.lm.training.base_run import with_own_files
-from gristmill.lm.training.checkpoint import list_checkpoints, read_state
+from gristmill.lm.training.checkpoint import damage_error, list_checkpoints, read_state
 from gristmill.lm.training.config import config_of_run, with_saved
 
 __all__ = ["options_to_resume", "saved_options"]
@@ -24,7 +24,15 @@ def saved_options(run: Path) -> dict[str, Any]:
     there = list_checkpoints(aside if aside.is_dir() else run)
     if not there:
         return {}
-    return config_of_run(read_state(there[-1])["config"], source=str(there[-1])).to_json()
+    try:
+        options = config_of_run(read_state(there[-1])["config"], source=str(there[-1])).to_json()
+        if options["max_steps"] is None:  # a saved config has every number filled in
+            raise ValueError("max_steps is missing")
+        return options
+    except GristmillError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise damage_error(there[-1] / STATE_FILE, f"invalid config ({error!s:.200})") from None
 
 
 def options_to_resume(run: Path, saved: Mapping[str, Any], requested: Mapping[str, Any]) -> dict[str, Any]:

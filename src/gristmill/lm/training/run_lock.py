@@ -170,7 +170,7 @@ def _holder(path: Path) -> str:
         content = parse_json(seen_lock(path.parent), error=FormatError)
         world = f" ({content['world']!s:.80})" if content.get("world") else ""
         return f"process {int(content['pid'])} on {content['host']!s:.80}, since {content['since']!s:.40}{world}"
-    except (FormatError, KeyError, TypeError, ValueError):
+    except (FormatError, KeyError, TypeError, ValueError, AttributeError):
         return "a process that has just started"
 
 

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.errors import CorpusError
+from gristmill.errors import CorpusError, ShardsFormatError
 from gristmill.packages import packages_for
 from gristmill.shards.layouts.layout import Layout, Part, read_chunks
 from gristmill.shards.maps import map_array
@@ -69,14 +69,29 @@ class ParquetLayout(Layout):
         return None
 
     def read_rows(self, path: Path) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
-        """Yield the tokens and document lengths, one row group at a time."""
-        _, pq = _pyarrow()
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            for group in range(file.num_row_groups):
-                rows_of_group = file.read_row_group(group, columns=[self._column], use_threads=False)
-                for rows in rows_of_group.column(self._column).chunks:
-                    offsets = rows.offsets.to_numpy().astype(np.int64)
-                    yield rows.values.to_numpy()[offsets[0] : offsets[-1]], np.diff(offsets)
+        """Yield the tokens and document lengths, one row group at a time; raise `ShardsFormatError` for damage."""
+        pa, pq = _pyarrow()
+        try:
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                self._check_schema(path, file.schema_arrow)
+                for group in range(file.num_row_groups):
+                    rows_of_group = file.read_row_group(group, columns=[self._column], use_threads=False)
+                    rows_of_group.validate(full=True)
+                    for rows in rows_of_group.column(self._column).chunks:
+                        offsets = rows.offsets.to_numpy().astype(np.int64)
+                        yield rows.values.to_numpy()[offsets[0] : offsets[-1]], np.diff(offsets)
+        except (pa.ArrowException, OSError, UnicodeError) as error:
+            if getattr(error, "errno", None):  # of the disk; pyarrow's own have none
+                raise
+            reason = " ".join(str(error).split()).rstrip(".")
+            raise ShardsFormatError(f"{path}: damaged Parquet file ({reason:.300}). Encode again.") from error
+
+    def _check_schema(self, path: Path, schema: Any) -> None:
+        """Raise `ShardsFormatError` unless the column is there once, and has lists of ids."""
+        pa, _ = _pyarrow()
+        found = [field.type for field in schema if field.name == self._column]
+        if len(found) != 1 or not (pa.types.is_list(found[0]) and pa.types.is_integer(found[0].value_type)):
+            raise ShardsFormatError(f"{path}: the column {self._column!r} is not one of lists of ids. Encode again.")
 
     def how_to_read(self, path: str, dtype: np.dtype[Any]) -> str:
         """Return a call of `pyarrow.parquet`."""

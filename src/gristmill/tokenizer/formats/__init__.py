@@ -33,7 +33,7 @@ from typing import Any
 
 from gristmill.arguments import check_choice, check_tie_break
 from gristmill.errors import GristmillError, OptionError, TokenizerFormatError
-from gristmill.publish import publish
+from gristmill.publish import publish, temporary_name
 from gristmill.tokenizer.formats import gguf, gpt2, gristmill_json, huggingface, minbpe, tiktoken
 from gristmill.tokenizer.formats.content import check_there, checked_path, read_content
 from gristmill.tokenizer.formats.given import Given
@@ -131,15 +131,18 @@ def write_tokenizer(
         contents: dict[Path, bytes] = module.files(parts, Path(path), **options)
     except TokenizerFormatError as error:
         raise TokenizerFormatError(f"{os.fspath(path)}: {error}") from None
+    folder = Path(path)
+    if folder.is_symlink() and any(target.parent == folder for target in contents):
+        raise FileExistsError(errno.EEXIST, "Is a symbolic link, which is not followed. Pass a folder", str(folder))
     for target in contents:
         if not overwrite and os.path.lexists(target):
             message = "Already exists. Pass overwrite=True to replace it, or another name"
             raise FileExistsError(errno.EEXIST, message, str(target))
     with contextlib.ExitStack() as undo:
         for target in contents:
-            if target.parent == Path(path) and not target.parent.exists():
-                target.parent.mkdir()  # the path of a format of several files is their folder
-                undo.callback(_remove_if_empty, target.parent)
+            if target.parent == folder and not folder.exists():
+                folder.mkdir()  # the path of a format of several files is their folder
+                undo.callback(_remove_if_empty, folder)
         _publish_together(contents, overwrite=overwrite)
     return list(contents)[::-1]
 
@@ -149,7 +152,7 @@ def _publish_together(contents: Mapping[Path, bytes], *, overwrite: bool) -> Non
 
     All files are on disk under temporary names before the first one appears, so a full disk changes nothing. Earlier
     files are moved aside first, beginning with the main file, without which readers report an error. They are moved
-    back if an error occurs. After SIGKILL they stay under their hidden names.
+    back if an error occurs. After SIGKILL they stay under their hidden names until the next write.
     """
     aside: list[tuple[Path, Path]] = []
     try:
@@ -162,8 +165,7 @@ def _publish_together(contents: Mapping[Path, bytes], *, overwrite: bool) -> Non
                     os.fsync(file.fileno())
             for target in reversed(list(contents)) if overwrite and len(contents) > 1 else ():
                 if os.path.lexists(target):
-                    mark = f"{os.getpid()}.{int.from_bytes(os.urandom(6))}"
-                    aside.append((target, target.with_name(f".{target.name[:50]}.removed.{mark}")))
+                    aside.append((target, temporary_name(target)))
                     target.rename(aside[-1][1])
     except BaseException:
         for target, hidden in reversed(aside):
