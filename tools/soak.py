@@ -56,7 +56,7 @@ def read_options() -> argparse.Namespace:
     add("--seed", type=int, default=0, help="seed of the inputs and of all random choices (default: 0)")
     add("--kinds", nargs="+", default=list(KINDS), help=f"kinds of work, or module:Class (default: {' '.join(KINDS)})")
     add("--pauses", type=int, default=30, help="pauses in which memory and open files are compared (default: 30)")
-    add("--patience", type=float, default=180.0, help="seconds after which an operation is a hang (default: 180)")
+    add("--patience", type=float, default=300.0, help="seconds after which an operation is a hang (default: 300)")
     add("--growth", type=float, default=2.0, help="memory growth that is allowed, in percent (default: 2)")
     add("--output", type=Path, default=ROOT / "build" / "soak", help="folder of the report (default: build/soak)")
     return parser.parse_args()

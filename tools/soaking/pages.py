@@ -66,7 +66,7 @@ class Pages(Kind):
         self.server.send_signal(signal.SIGINT)
         assert self.server.stdout is not None
         self.server.stdout.close()
-        check_equal(self.server.wait(30), 0, "exit code of the server")
+        check_equal(self.server.wait(60), 0, "exit code of the server")
         log = self.log.read_text(encoding="utf-8")
         if log != USUAL_LOG:
             raise AssertionError(f"the server reported:\n{log}")
@@ -120,7 +120,8 @@ class Pages(Kind):
 
     def _vocabulary(self, source: random.Random, thread: int) -> None:
         query = {"query": source.choice(["", "a", "th", "  "]), "of_class": source.choice(["all", "longest", "used"])}
-        number, id = source.randrange(2), source.randrange(600)
+        # Few ids, because the digests of the replies are kept, which must not grow after the warm-up.
+        number, id = source.randrange(2), source.randrange(0, 600, 30)
         self._same(("words", number, str(query)), self._answer("POST", f"api/tokenizers/{number}/vocabulary", query))
         self._same(("tree", number, id), self._answer("GET", f"api/tokenizers/{number}/tokens/{id}"))
 
