@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import threading
 import time
 from pathlib import Path
@@ -128,6 +129,13 @@ def test_an_earlier_trace_is_replaced_and_any_other_file_refused(tmp_path):
     with pytest.raises(FileExistsError, match="not a trace"), gm.recording(path):
         raise AssertionError("the work has begun")
     assert path.read_text() == '{"merges": []}'
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_in_the_place_of_the_trace_is_refused_without_waiting_for_its_writer(tmp_path):
+    os.mkfifo(tmp_path / "trace.json")
+    with pytest.raises(FileExistsError, match="not a trace of Gristmill"), gm.recording(tmp_path / "trace.json"):
+        pytest.fail("the block ran")
 
 
 def test_a_trace_that_cannot_be_written_is_an_error_before_the_work(tmp_path):

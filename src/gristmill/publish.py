@@ -74,7 +74,7 @@ def publish(path: str | os.PathLike[str], *, overwrite: bool = True, durable: bo
         with contextlib.suppress(OSError):
             temporary.unlink()
         # Gristmill's own errors, such as InputChangedError, have no errno, and a file name would hide their message.
-        if isinstance(error, OSError) and error.filename is None and error.errno is not None:
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)) and error.errno is not None:
             error.filename = str(target)  # the error of a full disk has no file name
         raise
     finally:

@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import IO, Any, ParamSpec, TypeAlias, TypeVar
 
 from gristmill import _core
-from gristmill.errors import OptionError
+from gristmill.errors import FormatError, OptionError
 from gristmill.forks import call_in_forked_child
 from gristmill.publish import publish
+from gristmill.small_files import read_small_file
 from gristmill.version import __version__
 
 __all__ = ["Recording", "add_native", "add_task", "current", "memory_since", "recording", "span", "spanned"]
@@ -370,13 +371,16 @@ def check_target(path: Path) -> None:
         raise FileNotFoundError(errno.ENOENT, "The folder of the trace does not exist. Create it first", str(folder))
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, "No permission to write the trace to this folder", str(folder))
-    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
-        if file.read(len(_OPENING)) != _OPENING.encode():
-            raise FileExistsError(
-                errno.EEXIST,
-                "Already exists and is not a trace of Gristmill. Pass another name for the trace",
-                str(path),
-            )
+    try:
+        head = read_small_file(path, what="a trace", max_bytes=1 << 62, error=FormatError, first_bytes=len(_OPENING))
+    except FileNotFoundError:
+        return
+    except FormatError:  # a pipe or device, which the system could wait for
+        head = b""
+    if head != _OPENING.encode():
+        raise FileExistsError(
+            errno.EEXIST, "Already exists and is not a trace of Gristmill. Pass another name for the trace", str(path)
+        )
 
 
 class _NoSpan:

@@ -194,7 +194,8 @@ def check_output(path: Path, *, overwrite: bool, inputs: Iterable[str] = ()) -> 
         if not overwrite:
             raise FileExistsError(errno.EEXIST, "already exists. Pass --overwrite to replace it", str(path))
         for name in inputs:
-            if os.path.exists(name) and os.path.samefile(name, path):  # noqa: PTH110, PTH121
+            # A link that leads nowhere is no input, and is replaced.
+            if os.path.exists(name) and os.path.exists(path) and os.path.samefile(name, path):  # noqa: PTH110, PTH121
                 raise FileExistsError(
                     errno.EEXIST, "is also an input and would be overwritten. Pass another output", str(path)
                 )

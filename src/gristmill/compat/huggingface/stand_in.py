@@ -372,7 +372,9 @@ class StandInTokenizerFast:
             padding_side=self.padding_side,
             truncation_side=self.truncation_side,
         )
-        files = [folder / CONFIG_NAME, *self._tokenizer.export(folder, format="huggingface")[:1]]
+        # transformers follows a link to a folder, so this follows it too.
+        main = self._tokenizer.export(folder.resolve(), format="huggingface")[0]
+        files = [folder / CONFIG_NAME, folder / main.name]
         with publish(files[0]) as file:  # replaces the exported one, which lacks sides and lengths
             file.write(config)
         return tuple(map(str, files))

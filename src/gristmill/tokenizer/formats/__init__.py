@@ -33,6 +33,7 @@ from typing import Any
 
 from gristmill.arguments import check_choice, check_tie_break
 from gristmill.errors import GristmillError, OptionError, TokenizerFormatError
+from gristmill.lock import waiting_lock
 from gristmill.publish import publish, temporary_name
 from gristmill.tokenizer.formats import gguf, gpt2, gristmill_json, huggingface, minbpe, tiktoken
 from gristmill.tokenizer.formats.content import check_there, checked_path, read_content
@@ -141,8 +142,11 @@ def write_tokenizer(
     with contextlib.ExitStack() as undo:
         for target in contents:
             if target.parent == folder and not folder.exists():
-                folder.mkdir()  # the path of a format of several files is their folder
+                folder.mkdir(exist_ok=True)  # the path of a format of several files is their folder
                 undo.callback(_remove_if_empty, folder)
+        if len(contents) > 1:
+            # Two processes that rename in turn would leave files of both.
+            undo.enter_context(waiting_lock(next(iter(contents)).parent))
         _publish_together(contents, overwrite=overwrite)
     return list(contents)[::-1]
 
