@@ -58,6 +58,18 @@ def test_all_members_and_frames_are_read_and_an_empty_text_has_no_ids(tok, tmp_p
         assert tok.encode_file(path).tolist() == []
 
 
+def test_a_text_larger_than_the_limit_is_refused_before_its_ids_fill_the_memory(tok, tmp_path):
+    for suffix, pack in PACK.items():
+        path = tmp_path / f"t{suffix}"
+        path.write_bytes(pack(TEXT))
+        ids = tok.encode_file(path, max_decompressed_bytes=len(TEXT))
+        assert np.array_equal(ids, tok.encode_array(TEXT))
+        with pytest.raises(gm.CorpusError, match=rf"t{suffix}: its text is larger than max_decompressed_bytes=99"):
+            tok.encode_file(path, max_decompressed_bytes=99)
+    with pytest.raises(gm.OptionError, match="max_decompressed_bytes"):
+        tok.encode_file(path, max_decompressed_bytes="1GB")
+
+
 def test_a_disallowed_special_is_found_with_its_place_in_the_text(tok, block_bytes, tmp_path):
     path = tmp_path / "{0}.gz"
     path.write_bytes(gzip.compress(b"word " * 500 + b"<|end|>"))

@@ -65,7 +65,7 @@ def finished(process):
     return output
 
 
-def at_once(script, *arguments, number=4):
+def at_once(script, *arguments, number=3):
     """Run the script in several processes that start its last part at the same moment; return their outputs."""
     with contextlib.ExitStack() as stack:
         processes = [stack.enter_context(another_process(script, *arguments, i)) for i in range(number)]
@@ -271,7 +271,7 @@ SAVE = """
         made = gm.Words.from_counts({f"w{number}": 1 + number})
     print("ready", flush=True)
     sys.stdin.read()
-    for _ in range(25):
+    for _ in range(20):
         made.save(path, overwrite=True)
 """
 
@@ -315,7 +315,7 @@ def test_of_several_that_create_one_file_one_wins_and_the_others_are_told(tmp_pa
     outputs = at_once(script, tmp_path / "tok.json")
     (winner,) = (output for output in outputs if output.startswith("saved"))
     assert gm.Tokenizer.load(tmp_path / "tok.json") == gm.Tokenizer([(b"a", bytes([98 + int(winner.split()[1])]))])
-    assert sum("Already exists. Pass overwrite=True" in output for output in outputs) == 3
+    assert sum("Already exists. Pass overwrite=True" in output for output in outputs) == 2
     assert [entry.name for entry in tmp_path.iterdir()] == ["tok.json"]
 
 
@@ -357,3 +357,81 @@ def test_a_second_server_on_a_port_is_told_to_take_another(tmp_path):
         code = f"from gristmill.view.server import listen; listen('127.0.0.1', {port})"
         answer = run_script(code)
         assert f"port={port} is in use. Pass another port, or none to use a free one." in answer.stderr
+
+
+# Several files that belong together
+
+EXPORT = """
+    import sys
+    import gristmill as gm
+
+    folder, format, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    tokenizer = gm.Tokenizer([(b"a", bytes([98 + number]))])
+    print("ready", flush=True)
+    sys.stdin.read()
+    for _ in range(15):
+        tokenizer.export(folder, format=format, overwrite=True)
+"""
+
+
+@pytest.mark.parametrize("format", ["gpt2", "huggingface"])
+def test_of_several_tokenizers_of_several_files_in_one_folder_one_is_left(format, tmp_path):
+    """Of two processes that rename in turn, the files of both would be left."""
+    at_once(EXPORT, tmp_path / "folder", format, number=3)
+    files = {path.name: path.read_bytes() for path in (tmp_path / "folder").iterdir()}
+    candidates = []
+    for number in range(3):
+        made = gm.Tokenizer([(b"a", bytes([98 + number]))]).export(tmp_path / f"alone{number}", format=format)
+        candidates.append({Path(path).name: Path(path).read_bytes() for path in made})
+    assert files in candidates
+
+
+def test_two_that_create_a_tokenizer_of_several_files_leave_that_of_one(tmp_path):
+    script = """
+        import sys
+        import gristmill as gm
+        folder, number = sys.argv[1], int(sys.argv[2])
+        tokenizer = gm.Tokenizer([(b"a", bytes([98 + number]))])
+        print("ready", flush=True)
+        sys.stdin.read()
+        try:
+            tokenizer.export(folder, format="gpt2", overwrite=False)
+            print("saved", number)
+        except FileExistsError as error:
+            print(error.strerror)
+    """
+    outputs = at_once(script, tmp_path / "folder")
+    (winner,) = (int(output.split()[1]) for output in outputs if output.startswith("saved"))
+    assert sum("Already exists. Pass overwrite=True" in output for output in outputs) == 2
+    assert gm.Tokenizer.load(tmp_path / "folder").token_bytes(256) == b"a" + bytes([98 + winner])
+
+
+FOLDER = """
+    import sys
+    from pathlib import Path
+    from gristmill.lm.use.exports.folders import published_folder
+
+    target, overwrite, number = Path(sys.argv[1]), sys.argv[2] == "True", sys.argv[3]
+    print("ready", flush=True)
+    sys.stdin.read()
+    try:
+        for _ in range(15 if overwrite else 1):
+            with published_folder(target, overwrite=overwrite) as folder:
+                for i in range(3):
+                    (folder / f"{i}.txt").write_text(number)
+        print("saved")
+    except FileExistsError as error:
+        print(error.strerror)
+"""
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_of_several_exports_to_one_folder_one_is_left_whole(overwrite, tmp_path):
+    outputs = at_once(FOLDER, tmp_path / "model", overwrite)
+    if overwrite:
+        assert outputs == ["saved"] * 3
+    else:
+        assert sorted(outputs) == ["already exists. Pass overwrite=True to replace it, or another name"] * 2 + ["saved"]
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert len({path.read_text() for path in (tmp_path / "model").iterdir()}) == 1
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["0.txt", "1.txt", "2.txt"]

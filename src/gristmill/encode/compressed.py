@@ -57,10 +57,14 @@ def encode_compressed(
     rule: Any,
     num_threads: int,
     on_progress: OnProgress | None,
+    *,
+    max_bytes: int | None = None,
 ) -> NDArray[Any]:
     """Return the ids of the text in a compressed file. Memory holds the ids and a few blocks of text.
 
     Progress is in compressed bytes. A damaged file raises the same errors as in a corpus.
+
+    max_bytes: raise CorpusError if the text is larger.
     """
     status = Path(path).stat()
     input = Input(path, "text", compression, status.st_size, status.st_mtime_ns)
@@ -71,16 +75,24 @@ def encode_compressed(
 
     ids = [np.empty(0, encoder.dtype)]
     with _without_advice_to_skip(), open_stream(input) as stream:
-        for some_ids in encode_chunks(_blocks_of(stream), encoder, rule, encode=encode, block_bytes=BLOCK_BYTES):
+        for some_ids in encode_chunks(
+            _blocks_of(stream, max_bytes), encoder, rule, encode=encode, block_bytes=BLOCK_BYTES
+        ):
             ids.append(some_ids)
             if on_progress is not None:
                 on_progress("encode", stream.position, input.num_bytes)
     return np.concatenate(ids)
 
 
-def _blocks_of(stream: Stream) -> Iterator[bytes]:
-    buffer = memoryview(bytearray(BLOCK_BYTES))
+def _blocks_of(stream: Stream, max_bytes: int | None) -> Iterator[bytes]:
+    buffer, total = memoryview(bytearray(BLOCK_BYTES)), 0
     while num_bytes := stream.read(buffer):
+        total += num_bytes
+        if max_bytes is not None and total > max_bytes:
+            raise CorpusError(
+                f"{stream.input.shown}: its text is larger than max_decompressed_bytes={max_bytes:,}. Pass a larger "
+                f"limit, or encode_corpus() for a text of any size in bounded memory."
+            )
         yield bytes(buffer[:num_bytes])
 
 

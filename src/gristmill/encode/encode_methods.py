@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from gristmill import _core
-from gristmill.arguments import as_utf8, check_num_threads, usable_cores
+from gristmill.arguments import as_utf8, check_num_threads, check_whole_number, usable_cores
 from gristmill.corpus.documents import is_missing
 from gristmill.corpus.inputs import shown
 from gristmill.encode.chunks import as_blocks, encode_chunks
@@ -317,6 +317,7 @@ class EncodeMethods(DecodeMethods):
         allowed_special: Specials = NONE,
         disallowed_special: Specials = NONE,
         dtype: DTypeLike | None = None,
+        max_decompressed_bytes: int | None = None,
         num_threads: int | None = None,
         progress: ProgressOption = None,
     ) -> NDArray[Any]:
@@ -332,12 +333,15 @@ class EncodeMethods(DecodeMethods):
             disallowed_special: Special tokens that raise an error if they occur in the file, or "all" for all that are
                 not allowed.
             dtype: Integer type of the array. Default: uint16 if it can represent all ids, otherwise uint32.
+            max_decompressed_bytes: Maximum size of the text in a compressed file. Default: no limit. A file of 1 MB
+                may contain 1 GB of text, and the ids of all of it are in memory.
             num_threads: Number of threads. Default: all cores available to this process.
             progress: As in `train_tokenizer`; silent by default.
 
         Raises:
             OSError: The file cannot be read, or changed while it was read.
-            CorpusError: The compressed data are damaged, or `path` is a pipe or device.
+            CorpusError: The compressed data are damaged or larger than `max_decompressed_bytes`, or `path` is a pipe or
+                device.
             SpecialTokenError: A disallowed special token occurs in the file, or an argument names an unknown one.
             OptionError: `dtype` cannot represent all ids, or `num_threads` is out of range.
 
@@ -351,13 +355,17 @@ class EncodeMethods(DecodeMethods):
         kind = check_dtype(dtype, self.vocab_size)
         rule = self._rules.rule(allowed_special, disallowed_special)
         threads = check_num_threads(num_threads)
+        if max_decompressed_bytes is not None:
+            check_whole_number("max_decompressed_bytes", max_decompressed_bytes)
         _refuse_device(path)
         compression = find_compression(os.fsdecode(path)) if os.path.isfile(path) else ""  # noqa: PTH113
         try:
             with open_progress(progress) as on_progress:
                 if compression:
                     name = os.fsdecode(path)
-                    ids = encode_compressed(name, compression, self._encoder, rule, threads, on_progress)
+                    ids = encode_compressed(
+                        name, compression, self._encoder, rule, threads, on_progress, max_bytes=max_decompressed_bytes
+                    )
                 else:
                     ids = self._encoder.encode_file(path, rule, threads, on_progress)
         except _core.ForgedSpecial as error:

@@ -44,27 +44,38 @@ def check_folder(target: Path, *, overwrite: bool, is_ours: Callable[[str], bool
 
 
 @contextlib.contextmanager
-def published_folder(target: Path) -> Iterator[Path]:
-    """Yield a folder for the files, which is renamed to `target` if the block ends without an error."""
+def published_folder(target: Path, *, overwrite: bool) -> Iterator[Path]:
+    """Yield a folder for the files, which is renamed to `target` if the block ends without an error.
+
+    Raises FileExistsError if another process has written files there in the meantime, unless `overwrite`.
+    """
     mark = f"{os.getpid()}.{int.from_bytes(os.urandom(6))}"
     temporary = target.with_name(f".{target.name[:50]}.tmp.{mark}")
     try:
         temporary.mkdir()
         yield temporary
         flush_folder(temporary)
-        _move(temporary, target, aside=target.with_name(f".{target.name[:50]}.removed.{mark}"))
+        _move(temporary, target, aside=target.with_name(f".{target.name[:50]}.removed.{mark}"), overwrite=overwrite)
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(target)  # the error of a full disk names no file
+        # The error of a full disk names no file, others a file in the hidden folder.
+        if isinstance(error, OSError) and os.fspath(error.filename or temporary).startswith(str(temporary)):
+            error.filename = str(target)
         raise
     flush_folder(target.parent)
 
 
-def _move(temporary: Path, target: Path, *, aside: Path) -> None:
-    if not target.exists():
-        temporary.rename(target)
+def _move(temporary: Path, target: Path, *, aside: Path, overwrite: bool) -> None:
+    try:
+        temporary.rename(target)  # unlike a look at the target, this cannot miss the files of another process
         return
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+    if not overwrite:
+        raise FileExistsError(
+            errno.EEXIST, "already exists. Pass overwrite=True to replace it, or another name", str(target)
+        )
     if _exchange(temporary, target):
         flush_folder(target.parent)  # the new folder must be durable before the old one is removed
         shutil.rmtree(temporary, ignore_errors=True)

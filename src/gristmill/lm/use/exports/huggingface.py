@@ -42,7 +42,7 @@ def write(source: Source, target: Path) -> Written:
     files = small_files(source)
     with packages_for("exporting a model"):
         from safetensors import SafetensorError
-    with named_errors(target, SafetensorError), published_folder(target) as folder:
+    with named_errors(target, SafetensorError), published_folder(target, overwrite=source.overwrite) as folder:
         weights = list(_write_weights(folder, source.model.weights, source.dtype))
         for name, content in files.items():
             (folder / name).write_bytes(content)
