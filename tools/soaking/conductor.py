@@ -121,7 +121,8 @@ def soak(kinds: Iterable[str], *, root: Path, seconds: float, num_pauses: int, p
 
     patience: Seconds after which an operation counts as a hang.
     """
-    outcome = Outcome()
+    kinds = list(kinds)
+    outcome = Outcome(operations={kind: Counter() for kind in kinds})
     make_inputs(root / "inputs", seed)
     for name in ("kinds", "logs", "tmp"):
         (root / name).mkdir()

@@ -18,7 +18,7 @@ from soaking.kind import Kind, check_equal
 OWN_PATTERN = r"\s?\p{L}+|\p{N}{1,2}|[^\s\p{L}\p{N}]+|\s+"
 NUM_TEXTS = 150
 # Of each thread, instead of 64 MiB, so that the caches are full after the warm-up and are cleared many times.
-CACHE_BYTES = 256 << 10
+CACHE_BYTES = 64 << 10
 
 
 @dataclass
