@@ -119,6 +119,27 @@ def test_a_journal_of_more_values_than_a_manifest_may_have_is_refused(tmp_path, 
         Journal(tmp_path).read({"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()})
 
 
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "shards/../../secret"])
+def test_an_entry_of_a_cache_that_names_files_outside_of_it_is_made_again(name, tmp_path):
+    pytest.importorskip("torch")
+    from gristmill.lm.data.sequences import cache
+
+    def make(folder):
+        (folder / "train.bin").write_bytes(b"data")
+        return {}
+
+    entry = cache.find_or_make(tmp_path, {"a": 1}, make, keep_unfinished=False)
+    (tmp_path / "secret").write_bytes(b"secret")
+    content = json.loads((entry.folder / "meta.json").read_bytes())
+    status = (tmp_path / "secret").stat()
+    content["files"][name] = {"bytes": 6, "modified_ns": status.st_mtime_ns, "xxh64": "0"}
+    del content["checksum"]
+    content["checksum"] = hashlib.sha256(cache._dump(content)).hexdigest()
+    (entry.folder / "meta.json").write_bytes(cache._dump(content))
+    again = cache.find_or_make(tmp_path, {"a": 1}, make, keep_unfinished=False)
+    assert again.is_new and set(again.files) == {"train.bin"}
+
+
 def test_a_checkpoint_with_planted_links_is_changed_without_writing_to_their_targets(tmp_path, monkeypatch):
     pytest.importorskip("torch")
     from gristmill.lm.training import checkpoint

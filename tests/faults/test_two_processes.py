@@ -319,6 +319,40 @@ def test_of_several_that_create_one_file_one_wins_and_the_others_are_told(tmp_pa
     assert [entry.name for entry in tmp_path.iterdir()] == ["tok.json"]
 
 
+def test_a_monitor_whose_file_another_process_has_replaced_stops_and_tells(tmp_path):
+    from gristmill.posterior.drawing import FIGURES_FILE, Drawing, read_figures
+
+    class Metrics:
+        step = 1
+
+        def to_record(self):
+            return {"step": 1}
+
+    told = []
+    drawing = Drawing(tmp_path, 0, told.append)
+    drawing.add(Metrics())
+    run_script(
+        """
+        import sys
+        from gristmill.posterior.drawing import Drawing
+        class Metrics:
+            step = 7
+            def to_record(self):
+                return {"step": 7}
+        drawing = Drawing(sys.argv[1], 0, print)
+        drawing.add(Metrics())
+        drawing.close()
+        """,
+        tmp_path,
+    ).check_returncode()
+    drawing.add(Metrics())
+    drawing.add(Metrics())
+    drawing.close()
+    (message,) = told
+    assert "replaced by another process that records here. Pass another folder" in message
+    assert [record["step"] for record in read_figures(tmp_path / FIGURES_FILE)] == [7]
+
+
 # Temporary files: every process has its own
 
 

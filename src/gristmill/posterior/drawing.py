@@ -5,6 +5,7 @@ The metrics are beside the plot in posterior.jsonl, one line per measurement; `d
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -52,6 +53,7 @@ class Drawing:
         try:
             if self._file is None:
                 self._file = self._opened()
+            self._check_still_there(self._file)
             self._file.write(_line(metrics.to_record()))
             self._file.flush()
         except OSError as error:
@@ -86,6 +88,12 @@ class Drawing:
         with publish(path) as file:
             file.writelines(map(_line, kept))
         return path.open("ab")
+
+    def _check_still_there(self, file: BinaryIO) -> None:
+        """Raise if the file has no name any more: what is written to it would be lost."""
+        if os.fstat(file.fileno()).st_nlink == 0:
+            message = "Was removed, or replaced by another process that records here. Pass another folder"
+            raise FileNotFoundError(errno.ENOENT, message, str(self._folder / FIGURES_FILE))
 
     def _start(self) -> None:
         self._drawn_step = self._last_step

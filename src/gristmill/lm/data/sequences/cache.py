@@ -20,7 +20,7 @@ import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gristmill._core import Xxh64
@@ -133,12 +133,18 @@ def _read(folder: Path, request: Mapping[str, Any], *, is_new: bool = False) -> 
         checksum = content.pop("checksum")
         if checksum != hashlib.sha256(_dump(content)).hexdigest() or content["request"] != request:
             return None
-        if not all(_is_intact(folder / name, entry) for name, entry in content["files"].items()):
+        if not all(_is_inside(name) and _is_intact(folder / name, entry) for name, entry in content["files"].items()):
             return None
         files = {name: entry["xxh64"] for name, entry in content["files"].items()}
         return Entry(folder, content["about"], files, is_new)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a name from a cache, which may be that of someone else, is that of a file below its folder."""
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts
 
 
 def _is_intact(path: Path, entry: Mapping[str, Any]) -> bool:
