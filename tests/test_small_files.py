@@ -126,6 +126,16 @@ def test_repeated_keys_and_too_many_items_are_refused_where_that_is_asked():
         parse_json(b"[1, 2, 3, 4]", error=FormatError, max_items=3)
 
 
+def test_without_a_limit_of_its_own_a_text_has_that_of_all_texts_and_a_line_a_smaller_one(tmp_path, monkeypatch):
+    with pytest.raises(FormatError, match="has 33,554,434 items; at most 33,554,432 are allowed"):
+        parse_json(b"[" + b"," * ((1 << 25) + 1), error=FormatError)
+    monkeypatch.setattr("gristmill.small_files.MAX_LINE_ITEMS", 10)
+    (tmp_path / "a").write_bytes(b'{"a": 1}\n{"a": [' + b"[]," * 10 + b'[]]}\n{"a": 3}\n')
+    with pytest.raises(FormatError, match=r"a:2: has 23 items; at most 10 are allowed"):
+        lines(tmp_path / "a")
+    assert [record["a"] for record in lines(tmp_path / "a", skip_damaged=True)] == [1, 3]
+
+
 def test_lines_end_at_the_one_that_was_being_written(tmp_path):
     (tmp_path / "a").write_bytes(b'{"a": 1}\n{"a": 2}\n{"a"')
     assert lines(tmp_path / "a") == [{"a": 1}, {"a": 2}]

@@ -25,6 +25,8 @@ _FLAGS = os.O_RDONLY
 for _name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"):
     _FLAGS |= getattr(os, _name, 0)
 _BLOCK_BYTES = 1 << 16
+MAX_ITEMS = 1 << 25  # values of a JSON text, which take up to 2 GB
+MAX_LINE_ITEMS = 1 << 20  # of one line of JSON lines; a measurement of a model has thousands
 
 
 def read_small_file(
@@ -86,22 +88,22 @@ def parse_json(
     *,
     error: type[GristmillError],
     source: object = "",
-    max_items: int | None = None,
+    max_items: int = MAX_ITEMS,
     unique_keys: bool = False,
     allow_nan: bool = False,
 ) -> Any:
     """Return the value of a JSON text. Raises `error`, which names `source`, for anything else.
 
     Stricter than `json.loads`: no NaN, no number beyond the range of a float, only UTF-8. `max_items` limits the number
-    of values, and so the memory: `[],` takes 3 bytes in a file and 64 as a Python list. `unique_keys` rejects repeated
-    keys. `allow_nan` accepts NaN and Infinity.
+    of values, and so the memory: `[],` takes 3 bytes in a file and 64 as a Python list. By default, 33 million are
+    allowed. `unique_keys` rejects repeated keys. `allow_nan` accepts NaN and Infinity.
 
     >>> from gristmill.errors import FormatError
     >>> parse_json(b'{"step": 1}', source="a.json", error=FormatError)
     {'step': 1}
     """
     prefix = f"{source}: " if source else ""
-    if max_items is not None and (num_items := count_items(data)) > max_items:
+    if len(data) > max_items and (num_items := count_items(data)) > max_items:
         raise error(f"{prefix}has {num_items:,} items; at most {max_items:,} are allowed.")
     try:
         return json.loads(
@@ -133,7 +135,7 @@ def read_json_lines(
         if is_last and not line:
             return
         try:
-            record = parse_json(line, source=f"{path}:{number}", error=error, allow_nan=True)
+            record = parse_json(line, source=f"{path}:{number}", error=error, max_items=MAX_LINE_ITEMS, allow_nan=True)
             if not isinstance(record, dict):
                 raise error(f"{path}:{number}: not a JSON object. The file is damaged.")
         except error:

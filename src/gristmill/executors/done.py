@@ -19,6 +19,7 @@ from gristmill.small_files import parse_json
 
 VERSION = 1
 MAX_BYTES = 64 << 20
+MAX_ITEMS = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,11 @@ def read_all_done(folder: WorkFolder, names: Sequence[str]) -> list[Done | None]
 
 def _parse(data: bytes, name: str) -> Done:
     """Return the content of an `.ok` file; raise ValueError for anything that `write_done` does not write."""
-    record = parse_json(data, error=FormatError)
+    record = parse_json(data, error=FormatError, max_items=MAX_ITEMS)
     text = record.get("content") if isinstance(record, dict) else None
     if not isinstance(text, str) or record.get("xxh64") != _checksum(text):
         raise FormatError("damaged")
-    content = parse_json(text.encode(), error=FormatError)
+    content = parse_json(text.encode(), error=FormatError, max_items=MAX_ITEMS)
     if not isinstance(content, dict) or (content.get("version"), content.get("task")) != (VERSION, name):
         raise FormatError("of another task or version")
     files, result = content.get("files"), content.get("result")

@@ -64,6 +64,7 @@ MONITOR_FILE = "monitor.safetensors"
 
 _NAME = re.compile(r"step-([0-9]{6,})")
 _MAX_STATE_BYTES = 1 << 28
+_MAX_STATE_ITEMS = 1 << 22
 
 
 # Writing
@@ -354,7 +355,7 @@ def read_state(folder: Path) -> dict[str, Any]:
         data = read_small_file(
             path, what="the state of a checkpoint", max_bytes=_MAX_STATE_BYTES, error=CheckpointError
         )
-        state = parse_json(data, error=CheckpointError)
+        state = parse_json(data, error=CheckpointError, max_items=_MAX_STATE_ITEMS)
     except FileNotFoundError:
         raise damage_error(path, "missing") from None
     except CheckpointError as error:
