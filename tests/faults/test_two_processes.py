@@ -408,16 +408,46 @@ EXPORT = """
 """
 
 
+def files_in(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 @pytest.mark.parametrize("format", ["gpt2", "huggingface"])
 def test_of_several_tokenizers_of_several_files_in_one_folder_one_is_left(format, tmp_path):
-    """Of two processes that rename in turn, the files of both would be left."""
-    at_once(EXPORT, tmp_path / "folder", format, number=3)
-    files = {path.name: path.read_bytes() for path in (tmp_path / "folder").iterdir()}
-    candidates = []
+    at_once(EXPORT, tmp_path / "folder", format)
     for number in range(3):
-        made = gm.Tokenizer([(b"a", bytes([98 + number]))]).export(tmp_path / f"alone{number}", format=format)
-        candidates.append({Path(path).name: Path(path).read_bytes() for path in made})
-    assert files in candidates
+        gm.Tokenizer([(b"a", bytes([98 + number]))]).export(tmp_path / f"alone{number}", format=format)
+    assert files_in(tmp_path / "folder") in [files_in(tmp_path / f"alone{number}") for number in range(3)]
+
+
+def test_a_second_export_of_several_files_waits_until_the_first_has_renamed_all_of_its_own(tmp_path):
+    """Of two processes that rename in turn, a file of each would be left."""
+    script = """
+        import sys
+        import gristmill as gm
+        import gristmill.publish as publishing
+
+        move, moved = publishing._move, []
+
+        def pause(*arguments):
+            if moved:
+                print("ready", flush=True)
+                sys.stdin.read()
+            moved.append(move(*arguments))
+
+        publishing._move = pause
+        gm.Tokenizer([(b"a", b"b")]).export(sys.argv[1], format="gpt2")
+    """
+    second = gm.Tokenizer([(b"a", b"c")])
+    second.export(tmp_path / "alone", format="gpt2")
+    with another_process(script, tmp_path / "folder") as process:
+        thread = threading.Thread(target=second.export, args=(tmp_path / "folder",), kwargs={"format": "gpt2"})
+        thread.start()
+        thread.join(0.5)
+        assert thread.is_alive()
+        finished(process)
+        thread.join()
+    assert files_in(tmp_path / "folder") == files_in(tmp_path / "alone")
 
 
 def test_two_that_create_a_tokenizer_of_several_files_leave_that_of_one(tmp_path):
