@@ -21,7 +21,7 @@ CONSTRAINTS = ROOT / "constraints.txt"
 ALLOWED = Path(__file__).with_name("audit_allowed.toml")
 # PyPI first: one small request per package. OSV has the same advisories, and works where only a mirror is in reach.
 SERVICES = ("pypi", "osv")
-MAX_SECONDS = 90  # of one service; PyPI usually answers for all packages in 15 s
+MAX_SECONDS = 60  # of one service; PyPI usually answers for all packages in 15 s
 
 
 class Finding(NamedTuple):

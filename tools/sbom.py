@@ -105,7 +105,7 @@ def declared_dependencies(project: dict[str, Any]) -> list[Component]:
         name = normalized(requirement)
         if name == "gristmill":  # an extra that includes another one
             continue
-        new = {
+        new: Component = {
             "type": "library",
             "bom-ref": f"pkg:pypi/{name}",
             "name": name,
