@@ -120,6 +120,26 @@ def test_a_new_run_forgets_the_figures_of_an_old_one_and_a_resumed_one_those_bey
     assert steps_in(tmp_path) == [2, 4, 6, 8, 10, 12, 14]
 
 
+def test_a_resumed_run_draws_the_picture_that_a_killed_one_did_not_and_no_other(tmp_path, processes):
+    options = {"update_frequency": 2, "plot_frequency": 100, "window_size": 2, "plot_folder": tmp_path}
+    monitor = updated(quiet_monitor(**options), 10)
+    state = monitor.state_tensors()
+    assert not processes  # killed here, after the last step
+
+    def num_drawn_by_a_resumed_run():
+        processes.clear()
+        resumed = quiet_monitor(**options)
+        resumed.load_state_tensors(*state)
+        resumed.close()
+        return len(processes)
+
+    assert num_drawn_by_a_resumed_run() == 1
+    main(tmp_path)
+    assert num_drawn_by_a_resumed_run() == 0
+    os.utime(tmp_path / "posterior.jsonl")  # a record that the picture does not show
+    assert num_drawn_by_a_resumed_run() == 1
+
+
 def test_without_matplotlib_the_process_says_so(tmp_path):
     fake = tmp_path / "fake" / "matplotlib"
     fake.mkdir(parents=True)

@@ -67,9 +67,13 @@ def main(folder: Path) -> int:
         import matplotlib  # noqa: F401
     except ImportError:
         return NO_MATPLOTLIB
-    content = picture(posterior_of(list(read_figures(folder / FIGURES_FILE))))
+    figures = folder / FIGURES_FILE
+    drawn = figures.stat().st_mtime_ns if figures.exists() else 0
+    content = picture(posterior_of(list(read_figures(figures))))
     with publish(folder / PICTURE_FILE) as file:
         file.write(content)
+    # The time of what the plot shows, because figures may have been added meanwhile. See `Drawing.resume_after`.
+    os.utime(folder / PICTURE_FILE, ns=(drawn, drawn))
     return 0
 
 

@@ -41,10 +41,19 @@ class Drawing:
 
     def resume_after(self, step: int) -> None:
         """Keep the records of an earlier process up to this step."""
-        self._kept_step = self._drawn_step = self._last_step = step
+        self._kept_step = self._last_step = step
+        self._drawn_step = step if self._is_drawn() else 0
         if self._file is not None:
             self._file.close()
         self._file = None
+
+    def _is_drawn(self) -> bool:
+        """Whether the plot shows the records on disk. The process that was to draw them may have been killed."""
+        try:
+            times = [(self._folder / name).stat().st_mtime_ns for name in (FIGURES_FILE, PICTURE_FILE)]
+        except OSError:
+            return not (self._folder / FIGURES_FILE).exists()
+        return times[0] <= times[1]
 
     def add(self, metrics: PosteriorMetrics) -> None:
         """Record these metrics."""
