@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import tempfile
@@ -14,6 +15,8 @@ from soaking.kind import Kind
 
 class Broken(Kind):
     """Works for a short time in each operation, so that a thread does not fill the memory at once."""
+
+    needs_inputs = False
 
     def work(self, source, thread):
         time.sleep(0.02)
@@ -53,12 +56,17 @@ class Littering(Broken):
 
 
 class Idle(Kind):
+    needs_inputs = False
+
     def work(self, source, thread):
         raise NotImplementedError("no operation ever succeeds")
 
 
 class Crashing(Broken):
     process = "crashing"
+
+    def prepare(self):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     def fail(self):
         os.kill(os.getpid(), signal.SIGSEGV)

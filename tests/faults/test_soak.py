@@ -32,8 +32,8 @@ def test_some_seconds_of_each_kind_without_torch_find_no_error(tmp_path):
     pytest.importorskip("pyarrow")
     pytest.importorskip("uvicorn")
     kinds = ("tokenizers", "training", "encoding", "pages")
-    # The memory of a process still grows in its first seconds.
-    code, report, page = soak(tmp_path, *kinds, minutes=0.05, pauses=2, growth=50)
+    # One pause: in the first seconds, a process still opens files and takes memory that it keeps.
+    code, report, page = soak(tmp_path, *kinds, minutes=0.05, pauses=1)
     assert report["errors"] == [] and failed(report) == [] and code == 0, page
     assert report["operations"].keys() == set(kinds)
     assert all(sum(counts.values()) for counts in report["operations"].values())

@@ -123,9 +123,10 @@ def soak(kinds: Iterable[str], *, root: Path, seconds: float, num_pauses: int, p
     """
     kinds = list(kinds)
     outcome = Outcome(operations={kind: Counter() for kind in kinds})
-    make_inputs(root / "inputs", seed)
     for name in ("kinds", "logs", "tmp"):
-        (root / name).mkdir()
+        (root / name).mkdir(parents=True)
+    if any(kind_class(kind).needs_inputs for kind in kinds):
+        make_inputs(root / "inputs", seed)
     run = f"{os.getpid()}.{time.time_ns()}"
     path = os.pathsep.join([str(TOOLS), *filter(None, sys.path)])
     environment = {**os.environ, MARK: run, "TMPDIR": str(root / "tmp"), "PYTHONPATH": path}

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 import gristmill as gm
+from gristmill.corpus.packages import load_zstd
 from gristmill.sample_corpus import SEPARATOR, stories
 
 SPECIALS = [SEPARATOR, "<|pad|>"]
@@ -20,13 +21,12 @@ def make_inputs(folder: Path, seed: int) -> None:
     """Write stories in three formats, a text of many distinct words, two tokenizers and a folder of shards."""
     import pyarrow
     import pyarrow.parquet
-    from backports.zstd import compress
 
     folder.mkdir(parents=True)
     texts = list(islice(stories(seed), NUM_STORIES))
     (folder / "stories.txt").write_text("".join(text + SEPARATOR for text in texts), encoding="utf-8")
     lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
-    (folder / "stories.jsonl.zst").write_bytes(compress(lines.encode()))
+    (folder / "stories.jsonl.zst").write_bytes(load_zstd().compress(lines.encode()))
     pyarrow.parquet.write_table(pyarrow.table({"text": texts}), folder / "stories.parquet", row_group_size=100)
     write_words(folder / "words.txt", seed)
     for size in (2_000, 600):

@@ -20,6 +20,7 @@ class Kind:
 
     process = "pipeline"  # kinds with the same name share a process
     num_threads = 1
+    needs_inputs = True
 
     def __init__(self, root: Path, folder: Path, seed: int) -> None:
         self.root, self.inputs, self.folder, self.seed = root, root / "inputs", folder, seed

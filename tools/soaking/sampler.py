@@ -32,6 +32,8 @@ def look_at(pid: int, seconds: float, *, is_quiet: bool = False) -> Look:
     process = Path("/proc") / str(pid)
     lines = (line.split() for line in (process / "status").read_text().splitlines())
     status = {words[0]: words[1] for words in lines if len(words) > 1}
+    if "RssAnon:" not in status:
+        raise ProcessLookupError(f"process {pid} has ended")  # its parent has not noticed yet
     memory = 1024 * (int(status["RssAnon:"]) + int(status["RssShmem:"]))
     return Look(seconds, memory, len(list((process / "fd").iterdir())), int(status["Threads:"]), is_quiet)
 
