@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ __all__ = ["create_and_lock", "holder_of", "lock_file", "waiting_lock"]
 _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL, errno.EBADF}
 PATIENCE = 5.0  # seconds: most waits are over earlier, and a message would only be noise
 POLL_SECONDS = 0.05
+_of_thread = threading.local()  # device and inode of the locks that the thread waited for and has
 SHARDS_REASON = "Another process is writing shards here"
 SHARDS_ADVICE = "Wait until it has ended, or pass another folder"
 
@@ -73,25 +75,40 @@ def lock_file(descriptor: int, path: Path, *, reason: str = SHARDS_REASON, advic
 def waiting_lock(path: Path, *, on_wait: Callable[[str], object] = lambda holder: None) -> Iterator[None]:
     """Hold the lock of a file, which is created if needed, or of a folder. Waits while another process has it.
 
+    A thread that has the lock may take it again.
+
     on_wait: called once with a description of the other process, after a wait of `PATIENCE` seconds. Ctrl-C ends the
         wait.
     """
     flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
     descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    held: set[tuple[int, int]] = _of_thread.__dict__.setdefault("held", set())
+    status = os.fstat(descriptor)
+    key = status.st_dev, status.st_ino
+    is_first = key not in held
     try:
-        began, is_told = time.monotonic(), False
-        while True:
-            try:
-                lock_file(descriptor, path)
-                break
-            except BlockingIOError:
-                if not is_told and time.monotonic() - began >= PATIENCE:
-                    on_wait(holder_of(descriptor))
-                    is_told = True
-                time.sleep(POLL_SECONDS)
+        if is_first:
+            _wait(descriptor, path, on_wait)
+            held.add(key)
         yield
     finally:
+        if is_first:
+            held.discard(key)
         os.close(descriptor)
+
+
+def _wait(descriptor: int, path: Path, on_wait: Callable[[str], object]) -> None:
+    began, is_told = time.monotonic(), False
+    while True:
+        try:
+            lock_file(descriptor, path)
+        except BlockingIOError:
+            if not is_told and time.monotonic() - began >= PATIENCE:
+                on_wait(holder_of(descriptor))
+                is_told = True
+            time.sleep(POLL_SECONDS)
+        else:
+            return
 
 
 def holder_of(descriptor: int) -> str:

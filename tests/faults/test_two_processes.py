@@ -236,6 +236,23 @@ def test_who_waits_longer_than_the_patience_is_told_for_whom(kind, tmp_path, mon
         assert told == [f"process {process.pid} on {socket.gethostname()}"]
 
 
+def test_a_thread_that_has_a_lock_may_take_it_again_and_another_thread_waits(tmp_path):
+    order = []
+
+    def take():
+        with lock.waiting_lock(tmp_path):
+            order.append("second")
+
+    with lock.waiting_lock(tmp_path):
+        with lock.waiting_lock(tmp_path):
+            thread = threading.Thread(target=take)
+            thread.start()
+        thread.join(0.3)
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]
+
+
 def test_a_short_wait_is_silent_and_the_lock_of_a_killed_process_is_free(tmp_path):
     told = []
     with another_process(LOCKED, tmp_path / "place") as process:

@@ -32,6 +32,7 @@ from gristmill.compat.specials import with_special_tokens
 from gristmill.encode.ragged import Ragged, Side, check_side
 from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import OptionError
+from gristmill.lock import waiting_lock
 from gristmill.publish import publish
 from gristmill.tokenizer.formats.byte_alphabet import spell
 from gristmill.tokenizer.formats.tokenizer_config import NAME as CONFIG_NAME
@@ -373,11 +374,12 @@ class StandInTokenizerFast:
             truncation_side=self.truncation_side,
         )
         # transformers follows a link to a folder, so this follows it too.
-        main = self._tokenizer.export(folder.resolve(), format="huggingface")[0]
-        files = [folder / CONFIG_NAME, folder / main.name]
-        with publish(files[0]) as file:  # replaces the exported one, which lacks sides and lengths
-            file.write(config)
-        return tuple(map(str, files))
+        folder_there = folder.resolve()
+        with waiting_lock(folder_there):  # for both files
+            main = self._tokenizer.export(folder_there, format="huggingface")[0]
+            with publish(folder / CONFIG_NAME) as file:  # replaces the exported one, which lacks sides and lengths
+                file.write(config)
+        return str(folder / CONFIG_NAME), str(folder / main.name)
 
 
 def _check_kind(return_tensors: str | None) -> None:

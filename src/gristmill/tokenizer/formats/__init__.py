@@ -27,12 +27,13 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from gristmill.arguments import check_choice, check_tie_break
-from gristmill.errors import GristmillError, OptionError, TokenizerFormatError
+from gristmill.errors import GristmillError, OptionError, TokenizerFormatError, warn_user
 from gristmill.lock import waiting_lock
 from gristmill.publish import publish, temporary_name
 from gristmill.tokenizer.formats import gguf, gpt2, gristmill_json, huggingface, minbpe, tiktoken
@@ -146,7 +147,8 @@ def write_tokenizer(
                 undo.callback(_remove_if_empty, folder)
         if len(contents) > 1:
             # Two processes that rename in turn would leave files of both.
-            undo.enter_context(waiting_lock(next(iter(contents)).parent))
+            place = next(iter(contents)).parent
+            undo.enter_context(waiting_lock(place, on_wait=partial(_warn_of_wait, place)))
         _publish_together(contents, overwrite=overwrite)
     return list(contents)[::-1]
 
@@ -178,6 +180,10 @@ def _publish_together(contents: Mapping[Path, bytes], *, overwrite: bool) -> Non
         raise
     for _, hidden in aside:
         hidden.unlink(missing_ok=True)
+
+
+def _warn_of_wait(place: Path, holder: str) -> None:
+    warn_user(f"{place}: waiting until {holder} has written its files to this folder.", UserWarning)
 
 
 def _remove_if_empty(folder: Path) -> None:
