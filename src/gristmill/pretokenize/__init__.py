@@ -9,6 +9,7 @@ This package is callable: `gristmill.pretokenize(text, pattern=…)` calls the f
 | in reading order | contents |
 |---|---|
 | `patterns.py` | the patterns: names, aliases and regular expressions |
+| `pattern_size.py` | how large a regular expression may become when it is compiled |
 | `stages.py` | patterns of several expressions that are applied one after the other |
 | `pieces.py` | pieces of a text by the `regex` module, for patterns without a native matcher |
 | `cutting.py` | `pretokenize(text)`: the pieces of one text |

@@ -28,6 +28,7 @@ from typing import Any
 
 from gristmill.arguments import nearest
 from gristmill.errors import PatternError, SlowPatternWarning, warn_user
+from gristmill.pretokenize.pattern_size import MAX_COMPILED_SIZE, compiled_size
 from gristmill.pretokenize.stages import stages
 
 __all__ = ["NATIVE_PATTERNS", "Pattern", "pattern_names", "resolve_pattern"]
@@ -162,6 +163,12 @@ def resolve_pattern(pattern: str) -> Pattern:
     name = _BY_REGEX.get(name, name)
     if name in NATIVE_PATTERNS:
         return Pattern(NATIVE_PATTERNS[name], name)
+    if sum(map(compiled_size, stages(pattern))) > MAX_COMPILED_SIZE:
+        raise PatternError(
+            f"pattern={pattern!r:.300} is too large: its {len(pattern):,} characters and its nested repeats may "
+            f"compile to more than {MAX_COMPILED_SIZE:,} elements. Pass a pattern with fewer alternatives, or with "
+            f"smaller repeats."
+        )
     if _NAME.fullmatch(pattern):
         raise PatternError(
             f"pattern={pattern!r} is not valid.{nearest(pattern, pattern_names())} Pass {_choices()}. "
@@ -183,10 +190,10 @@ def compile_regex(pattern: str) -> Any:
         pattern.encode()  # a lone surrogate cannot be saved
         compiled = regex.compile(pattern)
     except (regex.error, ValueError, OverflowError, RecursionError) as error:
-        message = f"pattern={pattern!r} is not a valid regular expression: {error}. Pass {_choices()}."
+        message = f"pattern={pattern!r:.300} is not a valid regular expression: {error}. Pass {_choices()}."
         raise PatternError(message) from error
     if compiled.flags & regex.REVERSE:
-        raise PatternError(f"pattern={pattern!r} searches backwards, but pieces are cut forwards. Remove (?r).")
+        raise PatternError(f"pattern={pattern!r:.300} searches backwards, but pieces are cut forwards. Remove (?r).")
     return compiled
 
 

@@ -1,4 +1,4 @@
-"""Read tokenizer files with a size limit, and parse JSON with a limit of items."""
+"""Read tokenizer files with a size limit, parse JSON with a limit of items, and split other files with one of lines."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from gristmill.small_files import parse_json as parse_any_json
 
 MAX_FILE_BYTES = 128 << 20  # published vocabularies have up to 35 MB
 MAX_JSON_ITEMS = 10_000_000
+MAX_LINES = 4_000_000  # a vocabulary of so many merges has more JSON items than allowed
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?")
 _FILE_SUFFIXES = (".json", ".tiktoken", ".model", ".gguf", ".txt", ".bpe", ".gz")
@@ -60,12 +61,21 @@ def read_content(path: Path, first_bytes: int | None = None) -> bytes:
 
 def check_content(data: bytes) -> None:
     """Raise if `read_content` or `parse_json` could not read `data`, before it is written."""
-    num_items = count_items(data)
-    if len(data) > MAX_FILE_BYTES or num_items > MAX_JSON_ITEMS:
+    num_items, num_lines = count_items(data), data.count(b"\n")
+    if len(data) > MAX_FILE_BYTES or num_items > MAX_JSON_ITEMS or num_lines > MAX_LINES:
         raise TokenizerFormatError(
-            f"the vocabulary needs a file of {len(data):,} bytes and {num_items:,} items; at most "
-            f"{MAX_FILE_BYTES:,} bytes and {MAX_JSON_ITEMS:,} items are allowed. Export tokenizer.truncated(...)."
+            f"the vocabulary needs a file of {len(data):,} bytes, {num_items:,} items and {num_lines:,} lines; at most "
+            f"{MAX_FILE_BYTES:,} bytes, {MAX_JSON_ITEMS:,} items and {MAX_LINES:,} lines are allowed. Export "
+            f"tokenizer.truncated(...)."
         )
+
+
+def split_lines(data: bytes) -> list[bytes]:
+    """Return the lines of a file. Only line feeds end a line. Raises TokenizerFormatError for too many lines."""
+    num_lines = data.count(b"\n")
+    if num_lines > MAX_LINES:  # each would take ten times the memory that it takes in the file
+        raise TokenizerFormatError(f"has {num_lines:,} lines; at most {MAX_LINES:,} are allowed.")
+    return data.split(b"\n")
 
 
 def parse_json(data: bytes) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 from gristmill.errors import FormatWarning, TokenizerFormatError, warn_user
 from gristmill.pretokenize.patterns import DEFAULT_PATTERN, resolve_pattern
 from gristmill.tokenizer.formats.byte_alphabet import spell, unspell, warn_of_decoding
-from gristmill.tokenizer.formats.content import check_content, parse_json, read_content
+from gristmill.tokenizer.formats.content import check_content, parse_json, read_content, split_lines
 from gristmill.tokenizer.formats.given import Given
 from gristmill.tokenizer.formats.tokenizer_config import NAME as CONFIG_NAME
 from gristmill.tokenizer.formats.tokenizer_config import dump_config, read_added_tokens
@@ -87,7 +87,9 @@ def files(parts: TokenizerParts, path: Path) -> dict[Path, bytes]:
     check_content(vocab)
     lines = [f"{spelling[left]} {spelling[right]}\n" for left, right, _ in vocabulary.merges.tolist()]
     warn_of_decoding(vocabulary.special_tokens)
-    contents = {merges_path: f"{VERSION_LINE}\n{''.join(lines)}".encode(), vocab_path: vocab}
+    merges = f"{VERSION_LINE}\n{''.join(lines)}".encode()
+    check_content(merges)
+    contents = {merges_path: merges, vocab_path: vocab}
     if not is_folder:
         return contents
     # The defaults of transformers' class for these roles.
@@ -149,7 +151,7 @@ def _find_files(path: Path) -> tuple[Path, Path]:
 def read_merges(data: bytes) -> Iterator[tuple[str, str]]:
     """Yield the pairs in a `merges.txt`, as they are spelled there."""
     try:
-        lines = data.decode().split("\n")  # not splitlines, which also splits at other characters
+        lines = [line.decode() for line in split_lines(data)]
     except UnicodeDecodeError as error:
         raise TokenizerFormatError(f"is not UTF-8: {error}") from None
     if lines[-1] == "":

@@ -22,7 +22,7 @@ from gristmill.errors import FormatWarning, TokenizerFormatError, warn_user
 from gristmill.merge.merges import check_merges, check_tokens
 from gristmill.pretokenize.patterns import WHOLE_TEXT, Pattern, resolve_pattern
 from gristmill.pretokenize.stages import stages
-from gristmill.tokenizer.formats.content import check_content, read_content
+from gristmill.tokenizer.formats.content import check_content, read_content, split_lines
 from gristmill.tokenizer.formats.given import Given
 from gristmill.tokenizer.parts import ASSUMED_TIE_BREAK, TokenizerParts
 from gristmill.tokenizer.vocabulary import MAX_ID, Vocabulary, check_special_ids
@@ -123,7 +123,7 @@ def _show(token: bytes) -> str:
 def parse(data: bytes) -> TokenizerParts:
     """Return the tokenizer in a `.model`."""
     try:
-        lines = data.decode().split("\n")
+        lines = [line.decode() for line in split_lines(data)]
     except UnicodeDecodeError as error:
         raise TokenizerFormatError(f"is not UTF-8: {error}") from None
     if lines[0].strip() != VERSION or lines[-1].strip():

@@ -23,7 +23,7 @@ from gristmill.errors import FormatWarning, TokenizerFormatError, warn_user
 from gristmill.packages import load_package
 from gristmill.pretokenize.patterns import Pattern, resolve_pattern
 from gristmill.pretokenize.stages import stages
-from gristmill.tokenizer.formats.content import MAX_FILE_BYTES, check_content, read_content
+from gristmill.tokenizer.formats.content import MAX_FILE_BYTES, check_content, read_content, split_lines
 from gristmill.tokenizer.formats.given import Given
 from gristmill.tokenizer.parts import ASSUMED_TIE_BREAK, TokenizerParts
 from gristmill.tokenizer.vocabulary import Vocabulary
@@ -45,6 +45,8 @@ PUBLISHED: dict[str, tuple[str, dict[str, int]]] = {
     "o200k_base": ("o200k", {"<|endoftext|>": 199999, "<|endofprompt|>": 200018}),
 }
 _GZIP = b"\x1f\x8b"
+_GZIP_MEMBER = b"\x1f\x8b\x08"  # the bytes also occur by chance in compressed data, once per 16 MiB
+MAX_GZIP_MEMBERS = 10_000
 _LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?(?:\n|\Z)")
 
 
@@ -77,7 +79,7 @@ def parse_ranks(data: bytes) -> dict[bytes, int]:
     if data.startswith(_GZIP):
         data = _decompressed(data)
     ranks: dict[bytes, int] = {}
-    for number, line in enumerate(data.split(b"\n"), 1):
+    for number, line in enumerate(split_lines(data), 1):
         if not line.strip():
             continue
         text, _, rank = line.removesuffix(b"\r").partition(b" ")
@@ -185,6 +187,8 @@ def _warn_of_prefixes(specials: Iterable[str]) -> None:
 
 
 def _decompressed(data: bytes) -> bytes:
+    if data.count(_GZIP_MEMBER) > MAX_GZIP_MEMBERS:  # four million empty ones take minutes, and give no bytes
+        raise TokenizerFormatError(f"has more than {MAX_GZIP_MEMBERS:,} gzip members.")
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
             content = file.read(MAX_FILE_BYTES + 1)
