@@ -25,9 +25,15 @@ from soaking.sampler import MARK, Look, look_at, processes_of, settle, temporary
 PREPARE_SECONDS = 600
 SAMPLE_SECONDS = 1.0
 LEAVE_SECONDS = 10.0  # for processes whose parent was killed
-# Without these settings, glibc keeps an unpredictable part of the memory that a process has freed: it raises these
-# thresholds to the size of the largest freed block, up to 64 MiB, and threads use up to eight heaps per core.
-MALLOC = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072", "MALLOC_ARENA_MAX": "2"}
+# Without these settings, glibc keeps an unpredictable part of the memory that a process has freed: each thread keeps up
+# to seven blocks of every size below 1 KiB, the thresholds rise to the size of the largest freed block, up to 64 MiB,
+# and threads use up to eight heaps per core.
+MALLOC = {
+    "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0",
+    "MALLOC_MMAP_THRESHOLD_": "131072",
+    "MALLOC_TRIM_THRESHOLD_": "131072",
+    "MALLOC_ARENA_MAX": "2",
+}
 TOOLS = Path(__file__).resolve().parent.parent
 
 
