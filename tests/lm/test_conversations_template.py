@@ -187,6 +187,12 @@ def test_expressions_nested_too_deeply_are_a_syntax_error(deep):
         ChatTemplate(source, tokenizer())
 
 
+def test_expressions_that_python_cannot_compile_are_a_syntax_error():
+    source = "{{ " + 120 * "('x' ~ " + "'x'" + 120 * ")" + " }}"
+    with pytest.raises(OptionError, match="nested too deeply"):
+        ChatTemplate(source, tokenizer())
+
+
 @pytest.mark.parametrize(
     "source",
     [

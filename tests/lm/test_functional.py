@@ -356,6 +356,15 @@ def test_a_foreign_safetensors_file_is_refused(tmp_path):
         plain.load_checkpoint(tmp_path / "foreign", model, plain.AdamW(model.parameters()))
 
 
+@pytest.mark.parametrize("metadata", ["null", "{}"])
+def test_a_safetensors_file_without_metadata_is_refused(metadata):
+    header = f'{{"__metadata__": {metadata}}}'.encode()
+    model = nn.Linear(4, 4)
+    file = io.BytesIO(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(CheckpointError, match="not a checkpoint of save_checkpoint"):
+        plain.load_checkpoint(file, model, plain.AdamW(model.parameters()))
+
+
 @pytest.mark.parametrize("other", [nn.Linear(4, 5), nn.Sequential(nn.Linear(4, 4))], ids=["shape", "names"])
 def test_a_checkpoint_of_another_model_is_refused(other):
     model, file = nn.Linear(4, 4), io.BytesIO()

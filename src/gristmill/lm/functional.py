@@ -728,7 +728,7 @@ def _read_safetensors(data: bytes, name: str) -> tuple[dict[str, Tensor], dict[s
         raise CheckpointError(
             f"{name} is not a checkpoint, or is damaged: {error}. Pass a file written by save_checkpoint."
         ) from None
-    metadata = header.get("__metadata__", {})
+    metadata = header.get("__metadata__") or {}
     if metadata.get("format") != CHECKPOINT_FORMAT:
         raise CheckpointError(f"{name} is not a checkpoint of save_checkpoint. Pass a file written by save_checkpoint.")
     return tensors, metadata

@@ -11,7 +11,7 @@ import pyarrow.parquet
 
 import gristmill as gm
 from corpus.corpus_files import documents_of, jsonl, table, write_documents
-from faults.mutated.kind import Kind
+from faults.mutated.kind import PARQUET_GROWTH, Kind
 from faults.mutated.tokenizer_kinds import END, TEXT
 from gristmill.corpus.packages import load_zstd
 
@@ -159,7 +159,7 @@ KINDS = [
     Kind("json-lines", make_json_lines, [*FILES]),
     Kind("gzip", make_gzip, [*FILES, first_bytes]),
     Kind("zstd", make_zstd, [*FILES, first_bytes]),
-    Kind("parquet", make_parquet, [read, read, read_rest, count]),
+    Kind("parquet", make_parquet, [read, read, read_rest, count], max_growth=PARQUET_GROWTH),
     Kind("arrow", make_arrow, [read, read, read_rest, count]),
     Kind("conversations", make_conversations, [converse]),
     # Jinja compiles a template to Python code, which it runs in its sandbox.

@@ -163,7 +163,7 @@ def _work(
                 reader(inputs.now)
     os.chdir(sandbox)
     outside = _names(sandbox)
-    guard = Guard(inputs.now, executes=kind.executes)
+    guard = Guard(inputs.now, max_growth=kind.max_growth, executes=kind.executes)
     outcomes: Counter[str] = Counter()
     findings: list[dict[str, Any]] = []
     slowest, num_files, num_findings, sent = 0.0, 0, 0, time.monotonic()

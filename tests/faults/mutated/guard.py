@@ -21,7 +21,6 @@ from gristmill import GristmillError
 
 ALLOWED = (GristmillError, OSError)
 MAX_MESSAGE = 20_000
-MAX_GROWTH = 192 << 20  # resident memory of one read; a mutated file has at most 64 KiB
 ADDRESS_SPACE = 4 << 30  # above what the process has: a larger allocation raises MemoryError, which is a finding
 
 _EXECUTES = frozenset(
@@ -73,7 +72,10 @@ class Guard:
     _active: Guard | None = None
     _is_hooked = False
 
-    def __init__(self, sandbox: Path, *, executes: frozenset[str] = frozenset(), limit_memory: bool = True) -> None:
+    def __init__(
+        self, sandbox: Path, *, max_growth: int, executes: frozenset[str] = frozenset(), limit_memory: bool = True
+    ) -> None:
+        self._max_growth = max_growth
         self._sandbox = os.path.realpath(sandbox)
         self._prefix = self._sandbox + os.sep  # no link leads out of the folder, because readers cannot make any
         self._executes = executes
@@ -107,7 +109,7 @@ class Guard:
         if raised is not None:
             outcome = type(raised).__name__
             finding = _about(raised) if isinstance(raised, ALLOWED) else _trace(raised)
-        if (grown := _peak_bytes() - before) > MAX_GROWTH:
+        if (grown := _peak_bytes() - before) > self._max_growth:
             finding = finding or f"resident memory grew by {grown:,} bytes"
         if self._violations:
             finding = "\n".join(dict.fromkeys([*self._violations, finding or ""])).strip()

@@ -11,6 +11,11 @@ from random import Random
 
 from faults.mutated.mutations import mutate
 
+# Resident memory in bytes that one read may take. A mutated file has at most 64 KiB.
+GROWTH = 192 << 20
+# pyarrow takes as much memory as the header of a page asks for, which the footer does not record: up to 2^31 bytes.
+PARQUET_GROWTH = (2 << 30) + GROWTH
+
 
 def nothing(folder: Path) -> None:
     """Leave checksums as they are."""
@@ -31,6 +36,7 @@ class Kind:
     seal: Callable[[Path], None] = nothing
     mutated: Callable[[str], bool] = lambda name: True  # which files, by their path in the folder
     writes: bool = False
+    max_growth: int = GROWTH
     executes: frozenset[str] = field(default_factory=frozenset)  # audit events that reading raises by design
 
 
@@ -54,20 +60,16 @@ class Inputs:
     def prepare(self, random: Random) -> Callable[[Path], object]:
         """Put the next mutated folder at `now`, and return its reader."""
         folder = random.choice(self._valid)
-        self._copy(folder)
         names = self._names[folder]
-        for name in random.sample(names, min(len(names), random.choice((1, 1, 1, 1, 1, 2)))):
+        chosen = random.sample(names, min(len(names), random.choice((1, 1, 1, 1, 1, 2))))
+        self._copy(folder, without=chosen)
+        for name in chosen:
             donor = random.choice(self._valid)
             other = self._content[donor].get(name) or self._content[donor][random.choice(self._names[donor])]
             self._write(name, mutate(self._content[folder][name], other, random))
         if self.kind.seal is not nothing and random.random() < 0.75:
             self._seal()
         return random.choice(self.kind.readers)
-
-    def unchanged(self) -> list[Callable[[Path], object]]:
-        """Return the readers of a valid folder, which they must accept; puts the next of them at `now`."""
-        self._copy(self._valid[0])
-        return list(self.kind.readers)
 
     def valid_folders(self) -> list[Path]:
         return self._valid
@@ -77,9 +79,10 @@ class Inputs:
         self._shown = None
         self._copy(folder)
 
-    def _copy(self, folder: Path) -> None:
+    def _copy(self, folder: Path, without: Sequence[str] = ()) -> None:
+        """Put a valid folder at `now`; the files `without` are going to be written."""
         if self._shown == folder and not self.kind.writes:
-            for name in self._changed:
+            for name in self._changed.difference(without):
                 self._write(name, self._content[folder][name])
         else:
             shutil.rmtree(self.now, ignore_errors=True)

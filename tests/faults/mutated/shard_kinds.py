@@ -13,7 +13,7 @@ import numpy as np
 import xxhash
 
 import gristmill as gm
-from faults.mutated.kind import Kind
+from faults.mutated.kind import GROWTH, PARQUET_GROWTH, Kind
 from faults.mutated.tokenizer_kinds import END, small_tokenizer
 from gristmill.corpus import batches
 from gristmill.shards.layouts import LAYOUTS
@@ -297,6 +297,7 @@ KINDS = [
             partial(make_layout, layout=layout),
             FINISHED if layout != "parquet" else [verify, inspect],
             seal_manifest,
+            max_growth=PARQUET_GROWTH if layout == "parquet" else GROWTH,
         )
         for layout in LAYOUTS
     ),

@@ -139,7 +139,8 @@ def compiled(source: str, name: str, *, around: tuple[str, str] = ("", "")) -> A
         return environment.from_string(source)
     except jinja2.TemplateSyntaxError as error:
         raise OptionError(f"{name}: not a valid Jinja template: line {error.lineno}: {error.message:.1000}") from None
-    except RecursionError:
+    except (RecursionError, SyntaxError, MemoryError, OverflowError):
+        # Jinja writes Python code, for whose parser the expressions may be nested too deeply, and numbers too long.
         raise OptionError(f"{name}: not a valid Jinja template: its expressions are nested too deeply.") from None
 
 
