@@ -13,12 +13,13 @@ import math
 import os
 import stat
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 from typing import Any, NoReturn
 
 from gristmill.errors import GristmillError
 
-__all__ = ["parse_json", "read_json_lines", "read_small_file"]
+__all__ = ["open_regular", "parse_json", "read_json_lines", "read_small_file"]
 
 # Do not wait for the writer of a pipe, and do not make a terminal the controlling terminal.
 _FLAGS = os.O_RDONLY
@@ -67,6 +68,22 @@ def read_small_file(
     if len(data) > max_bytes:
         raise _too_large(path, f"more than {max_bytes:,} bytes", what, max_bytes, error)
     return data
+
+
+def open_regular(path: str | os.PathLike[str], *, error: type[GristmillError]) -> FileIO:
+    """Open a file of any size for reading, without a buffer. Raises `error` for a pipe or device.
+
+    A folder raises IsADirectoryError.
+    """
+
+    def opener(name: str, _: int) -> int:
+        return os.open(name, _FLAGS)
+
+    file = open(path, "rb", buffering=0, opener=opener)  # noqa: SIM115 - returned
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise error(f"{os.fspath(path)}: is a pipe or device, not a regular file. Restore the file.")
+    return file
 
 
 def _read(descriptor: int, wanted: int, size: int) -> bytes:

@@ -22,6 +22,7 @@ from gristmill.shards.inputs import sample_input
 from gristmill.shards.layouts import FoundFile, recognize
 from gristmill.shards.layouts.layout import split_of
 from gristmill.shards.manifest import Manifest, ShardEntry, Split
+from gristmill.small_files import open_regular
 
 UNKNOWN = 0  # number of documents in files without an index
 
@@ -67,7 +68,7 @@ def checksum_of(manifest: Manifest) -> str:
 def _entry(folder: Path, file: FoundFile) -> ShardEntry:
     path = folder / file.file
     num_bytes = path.stat().st_size
-    with path.open("rb") as stream:
+    with open_regular(path, error=ShardsFormatError) as stream:
 
         def read_at(offset: int, size: int) -> bytes:
             stream.seek(offset)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from gristmill.corpus.inputs import shown
 from gristmill.errors import ShardsFormatError
+from gristmill.small_files import open_regular
 
 # A process may often open only 1,024 files, and before Python 3.13 each map counts as one.
 MAX_OPEN_MAPS = 128
@@ -25,7 +26,7 @@ def map_array(path: Path, dtype: np.dtype[Any], length: int, *, offset: int = 0)
 
     Raises `ShardsFormatError` if the size differs: accessing a map beyond the end of its file kills the process.
     """
-    with path.open("rb") as file:
+    with open_regular(path, error=ShardsFormatError) as file:
         num_bytes = os.fstat(file.fileno()).st_size
         expected = offset + length * dtype.itemsize
         if num_bytes != expected:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gristmill.corpus.inputs import shown
 from gristmill.errors import InputChangedError, ShardsFormatError
+from gristmill.small_files import open_regular
 
 __all__ = ["CheckedFile"]
 
@@ -23,7 +24,8 @@ class CheckedFile:
     def __init__(self, path: Path, num_bytes: int, *, remedy: str) -> None:
         """Open the file; `ShardsFormatError` if its size is not `num_bytes`. `remedy` ends the messages of errors."""
         self._path, self._num_bytes, self._remedy = path, num_bytes, remedy
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with open_regular(path, error=ShardsFormatError) as file:
+            self._descriptor = os.dup(file.fileno())
         weakref.finalize(self, os.close, self._descriptor)
         found = os.fstat(self._descriptor).st_size
         if found != num_bytes:

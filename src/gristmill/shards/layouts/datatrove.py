@@ -15,6 +15,7 @@ import numpy as np
 
 from gristmill.errors import ShardsFormatError
 from gristmill.shards.layouts.layout import INT64, UINT16, UINT32, FoundFile, Layout, read_head
+from gristmill.small_files import open_regular
 
 ENDINGS = {"train": ".ds", "val": ".ds-val"}
 METADATA_BYTES = 4096
@@ -57,7 +58,7 @@ def _found(path: Path, names: Sequence[str]) -> FoundFile:
 
 
 def _last_end(index: Path) -> int:
-    with index.open("rb") as file:
+    with open_regular(index, error=ShardsFormatError) as file:
         file.seek(-INT64.itemsize, 2)
         return int.from_bytes(file.read(), "little")
 

@@ -12,8 +12,9 @@ from typing import Any, BinaryIO, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.errors import OptionError
+from gristmill.errors import OptionError, ShardsFormatError
 from gristmill.shards.maps import map_array
+from gristmill.small_files import open_regular
 
 UINT16 = np.dtype("<u2")
 UINT32 = np.dtype("<u4")
@@ -168,5 +169,5 @@ def split_of(file: str) -> str:
 
 def read_head(path: Path, size: int) -> bytes:
     """Return the first `size` bytes of a file, or all if it is shorter."""
-    with path.open("rb") as file:
+    with open_regular(path, error=ShardsFormatError) as file:
         return file.read(size)

@@ -16,6 +16,7 @@ from gristmill.errors import CorpusError, ShardsFormatError
 from gristmill.packages import packages_for
 from gristmill.shards.layouts.layout import Layout, Part, read_chunks
 from gristmill.shards.maps import map_array
+from gristmill.small_files import open_regular
 
 COLUMN = "tokens"
 # Readers and the writer hold a row group in memory. A document is never cut: a longer one gets its own group.
@@ -71,6 +72,7 @@ class ParquetLayout(Layout):
     def read_rows(self, path: Path) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
         """Yield the tokens and document lengths, one row group at a time; raise `ShardsFormatError` for damage."""
         pa, pq = _pyarrow()
+        open_regular(path, error=ShardsFormatError).close()  # pyarrow would wait for the writer of a pipe
         try:
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 self._check_schema(path, file.schema_arrow)
