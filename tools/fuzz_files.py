@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "tests"))
 
 from faults.mutated.fuzzing import Report, fuzz  # noqa: E402
-from faults.mutated.kinds import KIND_NAMES, shares  # noqa: E402
+from faults.mutated.kinds import KIND_NAMES, find_kind, shares  # noqa: E402
 
 KEPT = ROOT / "build" / "fuzz" / "files"
 RECORD = ROOT / "build" / "fuzz" / "files.jsonl"
@@ -39,6 +39,8 @@ def main() -> int:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     reports = []
+    for name in options.kind or KIND_NAMES:
+        find_kind(name)  # all modules are imported now, so that a change of one during a long run has no effect
     with tempfile.TemporaryDirectory(prefix="gristmill-fuzz-", dir=folder) as root:
         for name, files in shares(options.files, options.kind or KIND_NAMES).items():
             numbers = range(options.first, options.first + files)
