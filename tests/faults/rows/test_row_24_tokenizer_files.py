@@ -118,7 +118,7 @@ def peak_mib():
 def read_with_limits(path, expected=gm.TokenizerFormatError, seconds=30):
     """Read the file with 500 MiB of address space left and a time limit. Prints the growth of the memory in MiB."""
     with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = peak_mib()
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (500 << 20),) * 2)
