@@ -179,7 +179,8 @@ def _remove_if_abandoned(path: Path) -> None:
     """Remove a temporary file of this user that no process has locked, unless the process in its name is alive."""
     with contextlib.suppress(OSError):
         status, writer = os.lstat(path), int(path.name.split(".")[-2])
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or _is_another_process(writer):
+        is_own = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
+        if not stat.S_ISREG(status.st_mode) or not is_own or _is_another_process(writer):
             return
         descriptor = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0))
         try:

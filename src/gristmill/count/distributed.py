@@ -9,10 +9,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shutil
+import stat
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,14 +31,16 @@ from gristmill.executors.calls import Call, Outcome
 from gristmill.executors.done import Done, read_done
 from gristmill.executors.driver import MAX_ATTEMPTS, run_stages
 from gristmill.executors.executor import Executor, Workers
-from gristmill.executors.job import Job, OpenJob, job_location, open_job
+from gristmill.executors.job import JOB_FILE, Job, OpenJob, job_location, open_job
 from gristmill.executors.watch import Watch
 from gristmill.executors.work_folder import DamagedPartError, WorkFolder
+from gristmill.lock import lock_file
 from gristmill.pretokenize.patterns import Pattern, warn_of_slow_pattern
 from gristmill.profile import Stage, TaskTime
 from gristmill.progress import OnProgress
 
 KIND = "count"
+PREFIX = "gristmill-"  # of the name of a temporary folder
 COUNT = "gristmill.count.tasks:count_part"
 MERGE = "gristmill.count.tasks:merge_runs"
 # Partitions of a small corpus: a small cluster can merge this many at once, and each costs a file and a task.
@@ -151,11 +156,29 @@ def open_count_job(request: CountRequest, executor: Executor) -> Iterator[OpenJo
     with contextlib.ExitStack() as stack:
         default = ""
         if executor.work_folder is None:
+            remove_abandoned_jobs()
             # After Ctrl-C, a thread may still write while the folder is removed. That is not an error.
-            temporary = tempfile.TemporaryDirectory(prefix="gristmill-", ignore_cleanup_errors=True)
+            temporary = tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
             default = f"{stack.enter_context(temporary)}/{KIND}"
         location = job_location(job, work_folder=executor.work_folder, default=default)
         yield stack.enter_context(open_job(location, job, lambda _: make_parts(job, request.files)))
+
+
+def remove_abandoned_jobs() -> None:
+    """Remove the jobs that killed processes have left in the temporary folder. The job of a running one is locked."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{KIND}"):
+        with contextlib.suppress(OSError):
+            status = folder.parent.lstat()
+            is_own = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
+            # A folder without a job may belong to a process that is about to lock it.
+            if not is_own or not stat.S_ISDIR(status.st_mode) or not (folder / JOB_FILE).is_file():
+                continue
+            descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0))
+            try:
+                if lock_file(descriptor, folder):
+                    shutil.rmtree(folder.parent, ignore_errors=True)
+            finally:
+                os.close(descriptor)
 
 
 def make_parts(job: Job, files: FoundFiles) -> list[Any]:
