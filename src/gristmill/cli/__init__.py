@@ -60,6 +60,13 @@ GROUPS = {
 COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
 _FIRST_WORDS = {name.partition("-")[0] for name in COMMANDS} - set(COMMANDS)
 
+# What the system reports if a library does not fit in memory.
+_NO_MEMORY_FOR_LIBRARY = (
+    "failed to map segment from shared object",
+    "cannot allocate memory",
+    "Cannot allocate memory",
+)
+
 DONE, FAILED, WRONG_USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
 
@@ -255,9 +262,13 @@ def _run(command: Any, name: str, debug: bool) -> int:
                 return int(command.run())
     except BrokenPipeError:
         raise  # from stdout, handled in `main`
-    except (GristmillError, OSError, MemoryError, UsageError) as error:
+    except (GristmillError, OSError, MemoryError, UsageError, ImportError) as error:
         if debug or _is_from_output(error):
             raise  # from stdout, handled in `main`
+        if isinstance(error, ImportError) and not isinstance(error, GristmillError):
+            if not any(reason in str(error) for reason in _NO_MEMORY_FOR_LIBRARY):
+                raise
+            error = MemoryError(str(error))
         is_memory = isinstance(error, MemoryError) and not isinstance(error, GristmillError)
         message = _out_of_memory(error, command) if is_memory else in_flags(_one_line(error), command)
         is_usage = isinstance(error, OptionError | UsageError)

@@ -7,6 +7,7 @@ threads are daemons, so an interpreter that exits does not wait for them.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import threading
 import time
 from collections import deque
@@ -28,6 +29,8 @@ NUM_BATCHES_AHEAD = 2
 # How long to wait for a thread to stop. It checks after every batch, so only a hanging read takes longer. Such a thread
 # is a daemon and does not keep the process alive.
 PATIENCE_SECONDS = 1.0
+# The usual stack of a thread, and room for its first objects.
+THREAD_BYTES = (8 << 20) + (2 << 20)
 # Longest wait: some libraries, such as polars, install a handler of Ctrl-C that does not interrupt a wait.
 POLL_SECONDS = 0.2
 
@@ -100,10 +103,15 @@ def read_places(
 
 
 def start_thread(thread: threading.Thread) -> bool:
-    """Start `thread`. Returns False if the system allows no more threads, or has no memory for its stack."""
+    """Start `thread`. Returns False if the system allows no more threads, or has no memory for one.
+
+    Python waits forever for a thread that has a stack but no memory for its first objects. So this takes the memory
+    of both, and gives it back, before it starts the thread.
+    """
     try:
+        mmap.mmap(-1, THREAD_BYTES).close()
         thread.start()
-    except RuntimeError:
+    except (RuntimeError, OSError, MemoryError):
         return False
     return True
 
