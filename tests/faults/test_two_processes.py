@@ -65,7 +65,7 @@ def finished(process):
     return output
 
 
-def at_once(script, *arguments, number=3):
+def at_once(script, *arguments, number=2):
     """Run the script in several processes that start its last part at the same moment; return their outputs."""
     with contextlib.ExitStack() as stack:
         processes = [stack.enter_context(another_process(script, *arguments, i)) for i in range(number)]
@@ -198,7 +198,7 @@ def test_two_machines_may_run_the_same_tasks_and_the_result_is_the_same(corpus, 
         sys.stdin.read()
         sys.exit(main(["task", "run", sys.argv[1], "0-3"]))
     """
-    at_once(script, out, number=2)
+    at_once(script, out)
     assert main(["task", "finish", str(out)]) == 0, capsys.readouterr().err
     gm.encode_corpus(corpus, saved, out=tmp_path / "alone")
     assert gm.verify_shards(out).is_sound
@@ -329,10 +329,10 @@ def test_of_several_that_create_one_file_one_wins_and_the_others_are_told(tmp_pa
         except FileExistsError as error:
             print(error.strerror)
     """
-    outputs = at_once(script, tmp_path / "tok.json")
+    outputs = at_once(script, tmp_path / "tok.json", number=3)
     (winner,) = (output for output in outputs if output.startswith("saved"))
     assert gm.Tokenizer.load(tmp_path / "tok.json") == gm.Tokenizer([(b"a", bytes([98 + int(winner.split()[1])]))])
-    assert sum("Already exists. Pass overwrite=True" in output for output in outputs) == 2
+    assert sum("Already exists. Pass overwrite=True" in output for output in outputs) == len(outputs) - 1
     assert [entry.name for entry in tmp_path.iterdir()] == ["tok.json"]
 
 
@@ -386,7 +386,7 @@ def test_two_counts_with_one_temporary_folder_do_not_disturb_each_other(tmp_path
         words = gm.count_words(sys.argv[1], memory_limit=32 << 20, min_frequency=2, num_threads=1, progress=None)
         print(sorted(words.items())[:20])
     """
-    outputs = at_once(script, tmp_path / "text.txt", number=2)
+    outputs = at_once(script, tmp_path / "text.txt")
     assert len(set(outputs)) == 1 and "and" in outputs[0]
     assert list((tmp_path / "temporary").iterdir()) == []
 
@@ -432,9 +432,9 @@ def files_in(folder):
 @pytest.mark.parametrize("format", ["gpt2", "huggingface"])
 def test_of_several_tokenizers_of_several_files_in_one_folder_one_is_left(format, tmp_path):
     at_once(EXPORT, tmp_path / "folder", format)
-    for number in range(3):
+    for number in range(2):
         gm.Tokenizer([(b"a", bytes([98 + number]))]).export(tmp_path / f"alone{number}", format=format)
-    assert files_in(tmp_path / "folder") in [files_in(tmp_path / f"alone{number}") for number in range(3)]
+    assert files_in(tmp_path / "folder") in [files_in(tmp_path / f"alone{number}") for number in range(2)]
 
 
 def test_a_second_export_of_several_files_waits_until_the_first_has_renamed_all_of_its_own(tmp_path):
@@ -483,7 +483,7 @@ def test_two_that_create_a_tokenizer_of_several_files_leave_that_of_one(tmp_path
     """
     outputs = at_once(script, tmp_path / "folder")
     (winner,) = (int(output.split()[1]) for output in outputs if output.startswith("saved"))
-    assert sum("Already exists. Pass overwrite=True" in output for output in outputs) == 2
+    assert sum("Already exists. Pass overwrite=True" in output for output in outputs) == len(outputs) - 1
     assert gm.Tokenizer.load(tmp_path / "folder").token_bytes(256) == b"a" + bytes([98 + winner])
 
 
@@ -510,9 +510,9 @@ FOLDER = """
 def test_of_several_exports_to_one_folder_one_is_left_whole(overwrite, tmp_path):
     outputs = at_once(FOLDER, tmp_path / "model", overwrite)
     if overwrite:
-        assert outputs == ["saved"] * 3
+        assert outputs == ["saved"] * 2
     else:
-        assert sorted(outputs) == ["already exists. Pass overwrite=True to replace it, or another name"] * 2 + ["saved"]
+        assert sorted(outputs) == ["already exists. Pass overwrite=True to replace it, or another name", "saved"]
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
     assert len({path.read_text() for path in (tmp_path / "model").iterdir()}) == 1
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["0.txt", "1.txt", "2.txt"]
