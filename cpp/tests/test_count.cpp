@@ -15,6 +15,7 @@
 #include "count/spill.hpp"
 #include "gristmill/count.hpp"
 #include "gristmill/pretokenize.hpp"
+#include "word_tables.hpp"
 
 using namespace gristmill;
 
@@ -158,6 +159,7 @@ void test_same_table_for_every_pattern_thread_count_and_block_size() {
                 options.num_threads = threads;
                 options.block_bytes = block;
                 options.min_frequency = 1 + random() % 3;
+                options.smaller_tables = random() % 4 ? 10 : kSmallerTables;
                 CountStats stats;
                 const WordTable table = count_files(paths, options, stats);
                 CHECK(equals(table, expected, options.min_frequency));
@@ -170,6 +172,7 @@ void test_same_table_for_every_pattern_thread_count_and_block_size() {
         options.pattern = pattern;
         options.specials = specials;
         options.num_threads = 3;
+        options.smaller_tables = kSmallerTables;
         Counter counter(options, monitor);
         ViewTexts in_memory({texts[0], texts[1]});
         counter.add(in_memory);
@@ -409,6 +412,7 @@ void test_short_texts_count_as_if_each_stood_alone() {
             options.specials = specials;
             options.num_threads = num_threads;
             options.block_bytes = round % 5 == 0 ? 1000 : 0;
+            options.smaller_tables = kSmallerTables;
             Monitor monitor;
             CountStats stats;
             Counter in_spans(options, monitor), in_views(options, monitor);
@@ -458,6 +462,16 @@ void test_sizes_of_joined_tables_saturate_and_leave_positions_for_more_tables() 
     const WordTable seven = make_word_table({'d'}, {0, 1}, {1}, {0}, 7);
     CHECK(join_word_tables(seven, one_word('e')).source_bytes == kMost);
     CHECK(join_word_tables(seven, seven).source_bytes == 14);
+}
+
+// Found by fuzzing: the joined corpus was smaller than its first part, whose size exceeded 2^63 - 1.
+void test_a_joined_corpus_is_not_smaller_than_its_parts() {
+    const auto one_word = [](char byte, std::uint64_t source_bytes) {
+        return make_word_table({static_cast<std::uint8_t>(byte)}, {0, 1}, {1}, {0}, source_bytes);
+    };
+    const std::uint64_t large = (std::uint64_t{1} << 63) + 5;
+    CHECK(join_word_tables(one_word('a', large), one_word('b', 1)).source_bytes == large);
+    CHECK(join_word_tables(one_word('a', 1), one_word('b', large)).source_bytes == large);
 }
 
 // Each count is small enough alone, but their sum would wrap around to a small number.
@@ -518,6 +532,7 @@ int main() {
     test_tables_join_as_if_one_corpus_followed_the_other();
     test_joining_after_the_last_position_is_an_overflow_error();
     test_sizes_of_joined_tables_saturate_and_leave_positions_for_more_tables();
+    test_a_joined_corpus_is_not_smaller_than_its_parts();
     test_counts_that_together_pass_63_bits_are_an_overflow_error();
     return test_result();
 }

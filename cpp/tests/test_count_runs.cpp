@@ -12,6 +12,7 @@
 #include "check.hpp"
 #include "count/merging.hpp"
 #include "gristmill/count.hpp"
+#include "word_tables.hpp"
 
 using namespace gristmill;
 
@@ -52,6 +53,7 @@ WordTable count_together(const std::vector<std::string>& texts, std::uint64_t mi
     Monitor monitor;
     CountOptions options;
     options.min_frequency = min_frequency;
+    options.smaller_tables = kSmallerTables;
     Counter counter(options, monitor);
     ViewTexts views({texts.begin(), texts.end()});
     counter.add(views);
@@ -71,6 +73,7 @@ Part count_part(const std::string& text, std::size_t num_partitions, unsigned nu
     options.num_partitions = num_partitions;
     options.num_threads = num_threads;
     options.block_bytes = 256;
+    options.smaller_tables = kSmallerTables;
     options.spill_folder = "/tmp";
     Counter counter(options, monitor);
     ViewTexts views({text});

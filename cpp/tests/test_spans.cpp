@@ -7,6 +7,7 @@
 #include "gristmill/corpus.hpp"
 #include "gristmill/count.hpp"
 #include "gristmill/shards.hpp"
+#include "word_tables.hpp"
 
 using namespace gristmill;
 using namespace gristmill::test;
@@ -138,6 +139,7 @@ void test_a_text_cut_at_the_last_cut_counts_like_the_whole() {
             Monitor monitor;
             CountOptions options;
             options.specials = {"<|end|>", "<|end|> of"};
+            options.smaller_tables = kSmallerTables;
             Counter counter(options, monitor);
             ViewTexts in_memory(texts);
             counter.add(in_memory);

@@ -10,6 +10,13 @@
 
 namespace gristmill {
 
+// For CountOptions::smaller_tables. Tables of the usual size take 5 MiB, and ThreadSanitizer tracks every byte of them.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr unsigned kSmallerTables = 10;
+#else
+inline constexpr unsigned kSmallerTables = 0;
+#endif
+
 inline WordTable table_of(const std::vector<std::pair<std::string, std::uint64_t>>& words) {
     WordTable table;
     table.offsets.push_back(0);

@@ -57,6 +57,7 @@ struct CountOptions {
     std::string spill_folder;         // folder of the spilled runs, which are unnamed files and need no cleanup
     std::uint64_t min_frequency = 1;  // words with a smaller count are left out of the result
     std::size_t num_partitions = 1;   // for finish_runs()
+    unsigned smaller_tables = 0;      // for tests: tables start with 2^this times fewer slots. Changes no result
 };
 
 struct CountStats {

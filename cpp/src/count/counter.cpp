@@ -41,6 +41,7 @@ class CountSink {
         : scanner(options.pattern, options.kernel),
           member_(member),
           kernel_(options.kernel),
+          smaller_tables_(options.smaller_tables),
           seed_(seed),
           spill_(spill),
           monitor_(monitor) {
@@ -57,7 +58,7 @@ class CountSink {
 
     // Called by the thread that uses the table, so that this thread clears the memory.
     void make_table() {
-        if (!table) table = std::make_unique<PieceTable>(seed_, kernel_);
+        if (!table) table = std::make_unique<PieceTable>(seed_, kernel_, smaller_tables_);
     }
 
     TextScanner scanner;
@@ -79,6 +80,7 @@ class CountSink {
 
     unsigned member_;  // of the crew, which calls this sink
     Kernel kernel_;
+    unsigned smaller_tables_;
     HashSeed seed_;
     Spill& spill_;
     const Monitor& monitor_;

@@ -7,6 +7,11 @@ namespace {
 
 constexpr unsigned kShortBits = 18, kMediumBits = 15, kLongBits = 12;
 
+unsigned first_bits(unsigned usual, unsigned fewer) {
+    constexpr unsigned kLeastBits = 4;
+    return usual > fewer + kLeastBits ? usual - fewer : kLeastBits;
+}
+
 // The first `size` <= 7 bytes and the tag in the eighth. A larger size gives an unused key, not undefined behaviour.
 std::uint64_t tagged_key(const std::uint8_t* bytes, std::size_t size, std::size_t tag) {
     return (load_8(bytes) & ~(~std::uint64_t{0} << (8 * size & 63))) | static_cast<std::uint64_t>(tag) << 56;
@@ -33,8 +38,11 @@ void make_short_probes(const std::uint8_t* base, const std::uint16_t* ends, std:
     probes.num_others = num_others;
 }
 
-PieceTable::PieceTable(HashSeed seed, Kernel kernel)
-    : seed_(seed), short_(kShortBits), medium_(kMediumBits), long_(kLongBits) {
+PieceTable::PieceTable(HashSeed seed, Kernel kernel, unsigned fewer_bits)
+    : seed_(seed),
+      short_(first_bits(kShortBits, fewer_bits)),
+      medium_(first_bits(kMediumBits, fewer_bits)),
+      long_(first_bits(kLongBits, fewer_bits)) {
 #if defined(__x86_64__)
     if (kernel == Kernel::avx512) make_short_probes_ = make_short_probes_avx512;
 #else

@@ -103,7 +103,8 @@ struct Part {
 
 class PieceTable {
   public:
-    PieceTable(HashSeed seed, Kernel kernel);
+    // `fewer_bits`: starts with 2^fewer_bits times fewer slots, for tests that cannot afford the usual 5 MiB.
+    PieceTable(HashSeed seed, Kernel kernel, unsigned fewer_bits = 0);
 
     // Counts the pieces whose ends a BoundaryScanner delivered: the first from `begin` to base + ends[0], then each
     // from one end to the next. `position` is the corpus position of `base`.

@@ -38,7 +38,7 @@ constexpr std::uint64_t kSaturatedSize = (std::uint64_t{1} << 63) - 1;
 std::uint64_t sum_of_sizes(std::uint64_t first, std::uint64_t second) {
     std::uint64_t sum;
     if (__builtin_add_overflow(first, second, &sum)) throw_too_many_bytes();
-    return std::min(sum, kSaturatedSize);
+    return std::max({first, second, std::min(sum, kSaturatedSize)});  // a part may exceed the limit; the sum is no less
 }
 
 // The position where the corpus of another table starts after that of `first`, if its last word there is at `last`.
