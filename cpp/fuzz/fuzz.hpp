@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "gristmill/pretokenize.hpp"
+#include "hash.hpp"
 
 // libFuzzer saves the input when the process aborts.
 #define CHECK(condition)                                                                       \
@@ -33,7 +34,15 @@ namespace gristmill::fuzz {
 // When the input is used up, every decision is 0.
 class Input {
   public:
-    Input(const std::uint8_t* data, std::size_t size) : data_(reinterpret_cast<const char*>(data)), size_(size) {}
+    Input(const std::uint8_t* data, std::size_t size) : data_(reinterpret_cast<const char*>(data)), size_(size) {
+#if defined(GRISTMILL_FUZZ)
+        next_hash_seed = 0;
+#endif
+        hash_ = size;
+        std::size_t at = 0;
+        for (; at + 8 <= size; at += 8) hash_ = fold_multiply(hash_ ^ load_8(data + at), kOdd);
+        for (; at < size; ++at) hash_ = fold_multiply(hash_ ^ data[at], kOdd);
+    }
 
     std::uint8_t byte() { return size_ ? static_cast<std::uint8_t>(data_[--size_]) : 0; }
     bool flag() { return byte() & 1; }
@@ -45,6 +54,15 @@ class Input {
         std::uint64_t value = 0;
         for (int i = 0; i < (kind & 7) + 1; ++i) value = value << 8 | byte();
         return value;
+    }
+    // True for one input in `n`, whatever its bytes: for variants that take many times as long as the others. If a byte
+    // decided, the fuzzer would keep the inputs that reach such a variant and mainly run their descendants.
+    bool one_in(std::uint64_t n) {
+#if !defined(GRISTMILL_FUZZ)
+        n = std::max<std::uint64_t>(n / 8, 1);  // smoke tests run few inputs
+#endif
+        hash_ = fold_multiply(hash_ + 1, kOdd);
+        return hash_ % n == 0;
     }
     // In [0, bound); `bound` is at most 65536.
     std::size_t below(std::size_t bound) {
@@ -65,8 +83,10 @@ class Input {
     std::size_t size() const { return size_; }
 
   private:
+    static constexpr std::uint64_t kOdd = 0x9E3779B97F4A7C15;
     const char* data_;
     std::size_t size_;
+    std::uint64_t hash_;
 };
 
 // The kernels that this CPU supports, the scalar one first.

@@ -86,11 +86,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     CountOptions options;
     options.pattern = pattern_of(input);
     options.kernel = kernels()[input.below(kernels().size())];
-    options.num_threads = input.below(8) == 0 ? 3 : 1;
+    options.num_threads = 1 + input.byte() % 3;
+    if (!input.one_in(64)) options.num_threads = 1;
     options.block_bytes = input.flag() ? 1 + input.below(100) : 0;
     options.min_frequency = 1 + input.below(256) / 86;
+    options.smaller_tables = input.one_in(256) ? 0 : input.one_in(4) ? 8 : 14;  // clearing a table takes long
     const Where where = where_of(input);
-    const bool together = input.below(4) > 0, spills = input.byte() == 0xa5;
+    const bool together = input.below(4) > 0, spills = input.byte() % 2 && input.one_in(2048);
     {
         const Input before = input;
         options.specials = specials_of(input, Input(before).rest(), 3);

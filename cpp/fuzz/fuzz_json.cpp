@@ -88,15 +88,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const bool again = input.flag();
     const std::string_view lines = input.rest();
 
+    // There are two parsers: that of the scalar kernel and that of all others.
+    const Kernel fast = kernels().back();
     const Extracted expected = extract(lines, field, Kernel::scalar);
-    for (const Kernel kernel : kernels()) {
-        if (kernel != Kernel::scalar) CHECK(extract(lines, field, kernel) == expected);
-    }
-    CHECK(extract_line_by_line(lines, field) == expected);
+    CHECK(extract(lines, field, fast) == expected);
+    if (lines.find('\n') != std::string_view::npos) CHECK(extract_line_by_line(lines, field) == expected);
     if (!again || expected.texts.empty()) return 0;
     std::string rewritten;
     for (const std::string& text : expected.texts) rewritten += "{" + escaped(field) + ":" + escaped(text) + "}\n";
-    for (const Kernel kernel : kernels()) {
+    for (const Kernel kernel : {Kernel::scalar, fast}) {
         const Extracted same = extract(rewritten, field, kernel);
         CHECK(!same.failed && same.texts == expected.texts);
     }

@@ -42,7 +42,8 @@ class PrivateFile {
 enum class Where : std::uint8_t { views, spans, files };
 inline Where where_of(Input& input) {
     const std::uint8_t kind = input.byte();
-    return kind < 112 ? Where::views : kind < 224 ? Where::spans : Where::files;
+    if (kind >= 224 && input.one_in(4)) return Where::files;
+    return kind % 2 ? Where::views : Where::spans;
 }
 
 // Texts of one kind, without readable bytes around them.

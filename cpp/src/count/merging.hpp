@@ -11,11 +11,12 @@
 #include "count/run_file.hpp"
 #include "count/sorted_words.hpp"
 #include "gristmill/monitor.hpp"
+#include "table_size.hpp"
 
 namespace gristmill {
 
 // Each run that is open for reading has a buffer of this size.
-inline constexpr std::size_t kReadBuffer = 64 << 10;
+inline constexpr std::size_t kReadBuffer = first_size(64 << 10, 48);
 // More runs are merged in several passes.
 inline constexpr std::size_t kMaxFanIn = 128;
 

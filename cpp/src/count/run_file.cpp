@@ -11,11 +11,12 @@
 #include <utility>
 
 #include "gristmill/errors.hpp"
+#include "table_size.hpp"
 
 namespace gristmill {
 namespace {
 
-constexpr std::size_t kWriteBuffer = 256 << 10;
+constexpr std::size_t kWriteBuffer = first_size(256 << 10, 100);
 
 // A record: this head, then the bytes of a long word. Runs are exchanged as little-endian, the order of all our
 // targets.

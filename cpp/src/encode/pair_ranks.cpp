@@ -46,11 +46,7 @@ PairRanks::PairRanks(const VocabularyParts& parts, HashSeed (*draw_seed)())
         ranks_.reserve(pairs.size());
         ranks_.insert(pairs.begin(), pairs.end());
     }
-    byte_ranks_.resize(65536);
-    for (unsigned left = 0; left < 256; ++left) {
-        for (unsigned right = 0; right < 256; ++right)
-            byte_ranks_[left << 8 | right] = of(byte_ids_[left], byte_ids_[right]);
-    }
+    rank_bytes(pairs);
     view_.byte_ranks = byte_ranks_.data();
     view_.byte_ids = byte_ids_.data();
     // If merges make ids in learning order, kernels compute them instead of loading them.
@@ -59,6 +55,22 @@ PairRanks::PairRanks(const VocabularyParts& parts, HashSeed (*draw_seed)())
     for (Rank rank = 0; rank < made_.size() && in_order; ++rank) in_order = follows(rank);
     view_.made = in_order ? nullptr : made_.data();
     view_.first_made = made_.empty() ? 0 : made_[0];
+}
+
+// Visits the merges rather than all 65,536 pairs of bytes, of which few merge.
+void PairRanks::rank_bytes(const std::vector<RankedPair>& pairs) {
+    byte_ranks_.assign(65536, kNoRank);
+    std::unordered_map<Id, std::vector<std::size_t>, SeededHash> bytes_of;
+    for (std::size_t byte = 0; byte < 256; ++byte) bytes_of[byte_ids_[byte]].push_back(byte);
+    for (const auto& [pair, rank] : pairs) {
+        const auto left = bytes_of.find(static_cast<Id>(pair >> 32));
+        if (left == bytes_of.end()) continue;
+        const auto right = bytes_of.find(static_cast<Id>(pair));
+        if (right == bytes_of.end()) continue;
+        for (const std::size_t l : left->second) {
+            for (const std::size_t r : right->second) byte_ranks_[l << 8 | r] = rank;
+        }
+    }
 }
 
 bool PairRanks::fill_buckets(const std::vector<RankedPair>& pairs, HashSeed (*draw_seed)()) {

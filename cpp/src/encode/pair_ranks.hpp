@@ -42,6 +42,7 @@ class PairRanks {
     // Returns false if every attempt failed; the table is then empty.
     bool fill_buckets(const std::vector<RankedPair>& pairs, HashSeed (*draw_seed)());
     bool insert(std::uint64_t slot);
+    void rank_bytes(const std::vector<RankedPair>& pairs);
 
     std::array<Id, 256> byte_ids_;
     std::vector<Rank> byte_ranks_;

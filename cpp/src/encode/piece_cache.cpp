@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <bit>
 
+#include "table_size.hpp"
+
 namespace gristmill {
 namespace {
 
-constexpr std::size_t kFirstEntries = 8 << 10;
+constexpr std::size_t kFirstEntries = first_size(8 << 10, 16);
 constexpr std::size_t kFirstArenaBytes = 4 << 10;
 
 }  // namespace

@@ -92,7 +92,7 @@ class HashedTallies {
     }
 
     HashSeed seed_;
-    std::vector<Slot> slots_ = std::vector<Slot>(4096);
+    std::vector<Slot> slots_ = std::vector<Slot>(first_size(4096, 16));
     std::size_t size_ = 0;
 };
 

@@ -6,6 +6,7 @@
 
 #include "gristmill/merge.hpp"
 #include "hash.hpp"
+#include "table_size.hpp"
 
 namespace gristmill::merge {
 
@@ -37,7 +38,7 @@ class PairTable {
 
     void clear() {
         pairs_.clear();
-        slots_.assign(1024, Slot{0, kNoPair});
+        slots_.assign(first_size(1024, 16), Slot{0, kNoPair});
     }
 
     std::uint32_t find(Id left, Id right) const {

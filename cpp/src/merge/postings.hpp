@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gristmill/large_memory.hpp"
+#include "table_size.hpp"
 
 namespace gristmill::merge {
 
@@ -61,7 +62,7 @@ class PostingPool {
     };
 
     static constexpr std::size_t kLarge = 256;
-    static constexpr std::size_t kChunkPostings = std::size_t{1} << 19;
+    static constexpr std::size_t kChunkPostings = first_size(std::size_t{1} << 19, 512);
     static constexpr std::size_t kRegionsTried = 8;
 
     // Four classes per octave: 4, 6, 6, 8, 8, 10, 12, 14, 16, 20, … postings; even, because a free block stores a

@@ -11,6 +11,7 @@
 #include "gristmill/large_memory.hpp"
 #include "merge/pair_table.hpp"
 #include "merge/tokens.hpp"
+#include "table_size.hpp"
 
 namespace gristmill::merge {
 
@@ -31,6 +32,7 @@ class PairQueue {
         heap_.clear();
         heads_ = ZeroedArray<std::uint32_t>(kNumBuckets);
         current_ = kNumBuckets;
+        end_ = 0;
     }
 
     void push(std::uint32_t pair) {
@@ -63,7 +65,7 @@ class PairQueue {
     }
 
   private:
-    static constexpr unsigned kExactBits = 12;
+    static constexpr unsigned kExactBits = first_size(12, 6);
     static constexpr unsigned kMantissaBits = kExactBits - 1;
     static constexpr std::size_t kNumBuckets =
         (std::size_t{1} << kExactBits) + (std::size_t{64 - kExactBits} << kMantissaBits);
@@ -100,9 +102,11 @@ class PairQueue {
     void link(std::uint32_t pair, std::size_t bucket) {
         table_[pair].next = heads_[bucket];
         heads_[bucket] = pair + 1;
+        end_ = std::max(end_, bucket + 1);
     }
 
     bool open_next_bucket() {
+        current_ = std::min(current_, end_);
         while (current_ > 0 && bucket_of(threshold_) < current_) {
             std::uint32_t link = std::exchange(heads_[--current_], 0);
             if (!link) continue;
@@ -128,6 +132,7 @@ class PairQueue {
     std::function<std::uint64_t(std::uint32_t)> first_occurrence_;
     std::uint64_t threshold_ = 1;
     std::size_t current_ = kNumBuckets;  // bucket whose pairs are in the heap
+    std::size_t end_ = 0;                // all buckets from here on are empty
     ZeroedArray<std::uint32_t> heads_;   // pair + 1, or 0 for an empty bucket
     std::vector<Candidate> heap_;
 };

@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "table_size.hpp"
+
 namespace gristmill::merge {
 namespace {
 
@@ -14,7 +16,7 @@ constexpr std::size_t kHand = 64;
 constexpr std::uint64_t kBlockCells = SymbolArray<std::uint16_t>::kBlockCells;
 
 // Counts of this size or more share one bucket of the counting sort and are sorted by comparison.
-constexpr std::uint64_t kLargeCount = 65535;
+constexpr std::uint64_t kLargeCount = first_size(65535, 100);
 
 // The words of one strip, most frequent first.
 struct StripPlan {
