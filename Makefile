@@ -19,6 +19,8 @@
 #                     benchmarks/check_lm_gpu.py
 #   make faults       inject all faults of docs/reliability.md, and write its table
 #   make soak         mixed work for MINUTES=30, then kill every long command KILLS=50 times at random: docs/reliability.md
+#   make sanitize     C++ and Python tests under AddressSanitizer and UndefinedBehaviorSanitizer, and those with threads
+#                     under ThreadSanitizer
 #   make tsan         C++ tests under ThreadSanitizer
 #   make fuzz         run the fuzz targets under ASan + UBSan: MINUTES=10 for all of them, TARGET=scan for one,
 #                     SANITIZE= for more executions without sanitizers (Clang from Debian packages, as root)
@@ -37,7 +39,7 @@ python_sources := $(shell find src/gristmill -name '*.py' -o -name '*.pyi' -o -p
 # Scripts that mypy --strict and pyright check: one uses every public name, the other makes mistakes on purpose.
 typed_scripts := tests/typing/every_public_name.py tests/typing/mistakes.py
 
-.PHONY: quickstart test test-cpp test-python check check-gpu check-static check-sanitized docs check-docs screenshots plots bench format aarch64 wheel transformers4 tsan fuzz fuzz-files faults soak clean
+.PHONY: quickstart test test-cpp test-python check check-gpu check-static check-sanitized docs check-docs screenshots plots bench format aarch64 wheel transformers4 tsan sanitize sanitize-python fuzz fuzz-files faults soak clean
 
 quickstart: $(VENV)/.installed
 	@mkdir -p quickstart
@@ -104,6 +106,21 @@ tsan: $(VENV)/.tools
 		-DGRISTMILL_BUILD_PYTHON=OFF -DGRISTMILL_BUILD_TESTS=ON -DGRISTMILL_SANITIZE=thread
 	$(BIN)/cmake --build build/tsan -j $(JOBS)
 	$(BIN)/ctest --test-dir build/tsan -j $(JOBS) --output-on-failure
+
+sanitize: check-sanitized tsan sanitize-python
+
+# The sanitized `_core` is built in the folder of the C++ tests, which have compiled most of it.
+sanitize-python: $(VENV)/.installed-test
+	$(BIN)/cmake -S . -B build/sanitized -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+		-DPython_EXECUTABLE=$(abspath $(BIN))/python \
+		-DGRISTMILL_BUILD_PYTHON=ON -DGRISTMILL_BUILD_TESTS=ON -DGRISTMILL_SANITIZE=address,undefined
+	$(BIN)/cmake --build build/sanitized --target _core -j $(JOBS)
+	$(BIN)/python tools/sanitize.py --build build/sanitized --sanitizer address --jobs $(JOBS)
+	$(BIN)/cmake -S . -B build/tsan -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+		-DPython_EXECUTABLE=$(abspath $(BIN))/python \
+		-DGRISTMILL_BUILD_PYTHON=ON -DGRISTMILL_BUILD_TESTS=ON -DGRISTMILL_SANITIZE=thread
+	$(BIN)/cmake --build build/tsan --target _core -j $(JOBS)
+	$(BIN)/python tools/sanitize.py --build build/tsan --sanitizer thread
 
 faults: $(VENV)/.installed-test
 	@$(STRACE)

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# The same examples in every run; HYPOTHESIS_PROFILE=explore looks for new ones.
+# The same examples in every run; HYPOTHESIS_PROFILE=explore looks for new ones, and `few` is for sanitizers.
 settings.register_profile("gristmill", deadline=None, derandomize=True, max_examples=60)
+settings.register_profile("few", deadline=None, derandomize=True, max_examples=10)
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gristmill"))
 
