@@ -14,6 +14,7 @@ from gristmill.corpus import batches
 from gristmill.corpus.batches import Cut, Mark, Spans
 from gristmill.corpus.formats.json_faults import FAULTS, explain_record, near
 from gristmill.corpus.inputs import SKIP_ADVICE, Input
+from gristmill.corpus.sources import open_source
 from gristmill.corpus.streams import open_stream
 from gristmill.corpus.windows import Window, end_of_last
 from gristmill.errors import CorpusError, CorruptInputError
@@ -44,7 +45,11 @@ class JsonlBatch:
         return Spans(texts, begins, ends, num_nulls=num_nulls)
 
     def _explain(self, index: int, byte: int, kind: str) -> CorpusError:
-        """Return the error for the line with this index in the batch, which is wrong at this byte."""
+        """Return the error for the line with this index in the batch, which is wrong at this byte.
+
+        Raises InputChangedError if the line may be wrong only because the file was changed while it was read.
+        """
+        open_source(self.input).close()
         lines = self.buffer[: self.num_bytes]
         newlines = np.flatnonzero(lines == ord("\n"))
         begin = int(newlines[index - 1]) + 1 if index else 0
