@@ -62,11 +62,12 @@ void PairRanks::rank_bytes(const std::vector<RankedPair>& pairs) {
     byte_ranks_.assign(65536, kNoRank);
     std::unordered_map<Id, std::vector<std::size_t>, SeededHash> bytes_of;
     for (std::size_t byte = 0; byte < 256; ++byte) bytes_of[byte_ids_[byte]].push_back(byte);
+    const Id last_id = *std::max_element(byte_ids_.begin(), byte_ids_.end());
     for (const auto& [pair, rank] : pairs) {
-        const auto left = bytes_of.find(static_cast<Id>(pair >> 32));
-        if (left == bytes_of.end()) continue;
-        const auto right = bytes_of.find(static_cast<Id>(pair));
-        if (right == bytes_of.end()) continue;
+        const auto left_id = static_cast<Id>(pair >> 32), right_id = static_cast<Id>(pair);
+        if (std::max(left_id, right_id) > last_id) continue;  // most merges: bytes usually have the first ids
+        const auto left = bytes_of.find(left_id), right = bytes_of.find(right_id);
+        if (left == bytes_of.end() || right == bytes_of.end()) continue;
         for (const std::size_t l : left->second) {
             for (const std::size_t r : right->second) byte_ranks_[l << 8 | r] = rank;
         }
