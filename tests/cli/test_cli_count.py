@@ -168,6 +168,15 @@ def test_a_file_name_forges_no_line_and_no_colour(gristmill, tokenizer_path, tmp
     ]
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems have no files without a name")
+def test_the_copy_of_stdin_has_no_name_that_a_killed_process_could_leave(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the end")))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with stdin_as_file("a file") as path:
+        assert path.read_bytes() == b"the end"
+        assert not list(tmp_path.iterdir())
+
+
 def test_a_full_temporary_folder_is_named(gristmill, tokenizer_path, tmp_path, monkeypatch):
     def copy(*_):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from gristmill.analysis.texts import CHUNK_BYTES, chunks_of
 from gristmill.cli.values import UsageError
@@ -25,7 +25,7 @@ def stdin_chunks(what: str) -> Iterator[bytes]:
 def stdin_as_file(what: str) -> Iterator[Path]:
     """Copy stdin to a file in the temporary folder ($TMPDIR), for readers that need a real file, and yield its path."""
     source = _stdin(what)
-    with tempfile.NamedTemporaryFile(prefix="gristmill-stdin-") as file:
+    with _temporary_file() as (file, path):
         try:
             shutil.copyfileobj(source, file, CHUNK_BYTES)
             file.flush()
@@ -34,7 +34,22 @@ def stdin_as_file(what: str) -> Iterator[Path]:
                 raise
             message = "has no space left for a copy of stdin. Set $TMPDIR to a folder on another disk, or pass a file"
             raise OSError(error.errno, message, tempfile.gettempdir()) from None
-        yield Path(file.name)
+        yield path
+
+
+@contextlib.contextmanager
+def _temporary_file() -> Iterator[tuple[IO[bytes], Path]]:
+    """Yield an empty temporary file and a path to it, which only this process can use.
+
+    On Linux the file has no name in its folder, so that a killed process leaves nothing.
+    """
+    with tempfile.TemporaryFile(prefix="gristmill-stdin-") as file:
+        path = Path(f"/proc/self/fd/{file.fileno()}")
+        if path.is_file() and os.path.samestat(path.stat(), os.fstat(file.fileno())):
+            yield file, path
+            return
+    with tempfile.NamedTemporaryFile(prefix="gristmill-stdin-") as file:
+        yield file, Path(file.name)
 
 
 def stdin_is_given() -> bool:
