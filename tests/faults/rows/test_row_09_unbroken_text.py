@@ -111,6 +111,40 @@ def test_row_09_time_is_near_linear_and_memory_is_bounded(tmp_path, name):
         assert memory < (0 if is_flat else 24 * size) + 64 * MIB, what
 
 
+# Expressions such as `\s*[\r\n]` and `\s+(?!\S)` take quadratic time in a matcher that backtracks.
+EVERY_PATTERN = """
+    import json, sys, time
+    from pathlib import Path
+    import gristmill as gm
+    from gristmill.pretokenize import NATIVE_PATTERNS
+
+    path = Path(sys.argv[1], "a.txt")
+    units = [b"a", b"aA", b" ", b"\\n", b"\\r\\n", b" /", b"'", b"!\\n", b"1", b"\\x80"]
+    units += ["\\u3000".encode(), "\\u0301".encode()]
+    for unit in units:
+        seconds = {}
+        for num_bytes in (500_000, 1_000_000):
+            path.write_bytes(unit * (num_bytes // len(unit)))
+            for pattern in NATIVE_PATTERNS:
+                began = time.process_time()
+                gm.count_words(path, pattern=pattern, num_threads=1, progress=None)
+                seconds.setdefault(pattern, []).append(time.process_time() - began)
+        print(json.dumps([repr(unit), seconds]))
+"""
+
+
+@pytest.mark.parametrize("kernel", ["auto", "scalar"])
+def test_row_09_every_pattern_takes_near_linear_time(tmp_path, kernel):
+    environment = {} if kernel == "auto" else {"GRISTMILL_KERNEL": kernel}
+    done = run_script(EVERY_PATTERN, tmp_path, environment=environment)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(lines) == 12
+    for unit, figures in lines:
+        for pattern, (half_seconds, seconds) in figures.items():
+            assert seconds < 3.5 * half_seconds + 0.5, (unit, pattern, half_seconds, seconds)
+
+
 @pytest.mark.parametrize("unit", ["a", " ", "\n", "^", "'s", "漢"])
 def test_row_09_ids_of_a_long_run_return_the_text(unit):
     with pytest.warns(gm.EarlyStopWarning):
