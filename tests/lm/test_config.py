@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gristmill import OptionError, Shards, VocabSizeError
+from gristmill import CheckpointError, OptionError, Shards, VocabSizeError
 from gristmill.lm.data.window_data import WindowData
 from gristmill.lm.models.gpt.options import GPTConfig
 from gristmill.lm.training.config import TrainConfig, differences, load_config, read_config, resolved
@@ -123,6 +123,13 @@ def test_a_long_value_does_not_make_a_long_message(tmp_path):
     with pytest.raises(OptionError, match=r"^num_layers=") as caught:
         TrainConfig.from_options(read_config(tmp_path / "c.yaml"))
     assert len(str(caught.value)) < 2_100
+
+
+def test_a_long_name_of_an_option_does_not_make_a_long_message(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({100_000 * "x": 1}))
+    with pytest.raises(CheckpointError, match=r"config\.json: damaged: .*unknown option 'xxx") as caught:
+        load_config(tmp_path)
+    assert len(str(caught.value)) < 3_000
 
 
 def test_text_that_looks_like_a_number_in_yaml_is_still_text(tmp_path):

@@ -404,7 +404,7 @@ def _check_belongs(name: str, value: Any, model: str, source: str) -> None:
     known, owner = options_of_model(model), _owner(name)
     if owner is None:
         hint = nearest(OTHER_NAMES.get(name, name), known) or f" The options are {', '.join(known)}."
-        raise OptionError(f"{source}: unknown option {name!r}.{hint}")
+        raise OptionError(f"{source}: unknown option {name!r:.80}.{hint}")
     if value == option_fields(MODELS[owner].config)[name].default:
         return
     lengths = {"context_length": "max_sequence_length", "max_sequence_length": "context_length"}
@@ -529,7 +529,9 @@ def load_config(run: Path) -> TrainConfig:
     try:
         return config_of_run(content, source=str(path))
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise CheckpointError(f"{path}: damaged: {str(error).rstrip('.')}. Restore the original file.") from None
+        raise CheckpointError(
+            f"{path}: damaged: {str(error).rstrip('.'):.{MAX_MESSAGE}}. Restore the original file."
+        ) from None
 
 
 def _check_registered(options: Any, path: Path) -> None:
