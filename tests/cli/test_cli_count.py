@@ -10,6 +10,7 @@ import sys
 import pytest
 
 import gristmill as gm
+from gristmill.cli.streams import stdin_as_file
 
 
 @pytest.fixture(scope="module")

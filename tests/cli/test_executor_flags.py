@@ -1,14 +1,23 @@
 """--executor, --workers, --address, --work-folder and --part-size."""
 
 import dataclasses
+import os
 import re
 
 import pytest
 
 from gristmill.cli import encode, main
-from gristmill.cli.executors import ExecutorOptions, parts_beside, remove_parts, task_rows, task_tables
+from gristmill.cli.executors import (
+    ExecutorOptions,
+    parts_beside,
+    remove_dead_parts,
+    remove_parts,
+    task_rows,
+    task_tables,
+)
 from gristmill.executors import Local, Processes
 from gristmill.executors.work_folder import open_work_folder
+from gristmill.lock import create_and_lock
 from gristmill.profile import TaskTime
 
 COMMANDS = {
@@ -131,3 +140,25 @@ def test_tables_show_machines_workers_retries_and_the_slowest_tasks():
     assert "1 (9.00 s, b), 2 (2.00 s, b), 0 (1.00 s, a)" in stages
     assert task_rows([]) == [] and task_tables([], with_times=True) == ""
     assert task_tables(tasks[:1], with_times=False) == ""  # one worker needs no table
+
+
+def test_the_parts_of_a_run_that_was_killed_after_its_output_are_removed_and_others_stay(tmp_path):
+    output = tmp_path / "words.gmw"
+    parts = parts_beside(output)
+    removing, locked, done, newer = (parts / f"count-{digit * 16}" for digit in "0123")
+    for job in (removing, locked, done, newer):
+        job.mkdir(parents=True)
+        (job / "count-00000.ok").touch()
+    (done / "job.json").touch()
+    remove_dead_parts(output)
+    assert len(list(parts.iterdir())) == 4  # without an output, a run in another process may be about to begin
+    output.touch()
+    (newer / "job.json").touch()
+    os.utime(newer / "job.json", ns=(0, output.stat().st_mtime_ns + 1))
+    descriptor, _ = create_and_lock(locked)
+    remove_dead_parts(output)
+    os.close(descriptor)
+    assert sorted(parts.iterdir()) == [locked, newer]
+    (newer / "job.json").unlink()
+    remove_dead_parts(output)
+    assert sorted(tmp_path.iterdir()) == [output]

@@ -11,7 +11,14 @@ import tyro
 
 from gristmill.cli.choices import ProgressKind
 from gristmill.cli.examples import Examples
-from gristmill.cli.executors import ExecutorOptions, parts_beside, remove_parts, task_rows, task_tables
+from gristmill.cli.executors import (
+    ExecutorOptions,
+    parts_beside,
+    remove_dead_parts,
+    remove_parts,
+    task_rows,
+    task_tables,
+)
 from gristmill.cli.options import (
     CorpusNames,
     Flag,
@@ -89,6 +96,7 @@ class Command(ExecutorOptions, ReadingOptions):
         from gristmill.count.counting import CountOptions, check_device_counts, count
         from gristmill.progress import open_progress
 
+        remove_dead_parts(self.output)
         who = {"num_threads": None, "executor": "local"} | self.run_options(parts_beside(self.output))
         arguments = self.arguments()
         self.check_words(arguments["corpus"], self.corpus[0])

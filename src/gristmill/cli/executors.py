@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from gristmill.cli.options import Threads, format_size
 from gristmill.cli.table import columns
 from gristmill.cli.values import UsageError, byte_size, one_of, whole_number
 from gristmill.executors.executor import EXECUTORS, executor_class
-from gristmill.executors.job import JOB_NAME
+from gristmill.executors.job import JOB_FILE, JOB_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,6 +132,35 @@ def remove_parts(output: Path) -> None:
         shutil.rmtree(job, ignore_errors=True)
     with contextlib.suppress(OSError):  # missing, or it contains other files
         parts.rmdir()
+
+
+def remove_dead_parts(output: Path) -> None:
+    """Remove the jobs of processes that were killed after they had written `output`, before they removed their parts.
+
+    An unfinished job that is to replace `output`, and one that a process has locked, stay.
+    """
+    if not output.exists():
+        return
+    from gristmill.lock import lock_file
+
+    parts = parts_beside(output)
+    for job in _jobs_in(parts):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(job, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0))
+            try:
+                if lock_file(descriptor, job) and _is_done(job, output):
+                    shutil.rmtree(job, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+    with contextlib.suppress(OSError):  # missing, or it contains other files
+        parts.rmdir()
+
+
+def _is_done(job: Path, output: Path) -> bool:
+    """Whether a job is done: `output` is newer than all of its files, or it has begun to be removed."""
+    if not (job / JOB_FILE).exists():
+        return True
+    return max(path.lstat().st_mtime_ns for path in job.iterdir()) <= output.stat().st_mtime_ns
 
 
 def _jobs_in(parts: Path) -> list[Path]:

@@ -11,7 +11,14 @@ import tyro
 
 from gristmill.cli.choices import ProgressKind, TieBreak
 from gristmill.cli.examples import Examples
-from gristmill.cli.executors import ExecutorOptions, parts_beside, remove_parts, task_rows, task_tables
+from gristmill.cli.executors import (
+    ExecutorOptions,
+    parts_beside,
+    remove_dead_parts,
+    remove_parts,
+    task_rows,
+    task_tables,
+)
 from gristmill.cli.options import (
     CorpusNames,
     Flag,
@@ -121,6 +128,7 @@ class Command(ExecutorOptions, ReadingOptions):
             default=self.output.with_suffix(".html"),
             overwrite=self.overwrite,
         )
+        remove_dead_parts(self.output)
         run_options = self.run_options(parts_beside(self.output))
         corpus = find_corpus(self.corpus, self, output=self.output, overwrite=self.overwrite)
         self.check_words(corpus, self.corpus[0])
