@@ -319,7 +319,7 @@ def _out_of_memory(error: BaseException, command: Any) -> str:
 
 
 def _one_line(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+    if isinstance(error, OSError) and error.strerror and error.filename:  # the message of an empty path says so
         from gristmill.corpus.inputs import shown
 
         return f"{shown(os.fsdecode(error.filename))}: {error.strerror}"
