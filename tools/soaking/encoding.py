@@ -27,11 +27,19 @@ if __name__ == "__main__":
 """
 
 
+def verify_parquet(folder: Path, inputs: Path) -> None:
+    """Verify shards in Parquet, so that pyarrow with its memory and threads is loaded before the work begins."""
+    gm.encode_corpus(inputs / "stories.parquet", inputs / "600.json", out=folder, format="parquet", progress=None)
+    gm.verify_shards(folder)
+    shutil.rmtree(folder)
+
+
 class Encoding(Kind):
     """Encodes corpora in processes of their own, and kills most of them."""
 
     def prepare(self) -> None:
         """Write the program. The undisturbed run of each layout and input is made when it is first needed."""
+        verify_parquet(self.folder / "first", self.inputs)
         self.program = self.folder / "encode.py"
         self.program.write_text(PROGRAM)
         self.expected: dict[tuple[str, ...], dict[str, str]] = {}
