@@ -11,6 +11,7 @@ import subprocess
 import sys
 import traceback
 import zipfile
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from faults.mutated.kind import Inputs
 from faults.mutated.kinds import KIND_NAMES, NEED_TORCH, find_kind
 from faults.rows.fault import Fault
 from gristmill.cli import main
+from recorded_runs import write_run
 
 FAULT = Fault(
     row=28,
@@ -36,6 +38,8 @@ FAULT = Fault(
         "tests/lm/test_hostile_runs.py",
         "tests/compat/test_compat_cs336.py",
         "tests/view/test_view_security.py",
+        "tests/view/test_view_runs_page.py",
+        "tests/report/test_tokenizer_report.py",
     ),
 )
 
@@ -195,3 +199,62 @@ def test_row_28_a_plugin_runs_only_if_it_is_named(tmp_path):
     command += ["--plugin", plugin.name]
     subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False, timeout=120)
     assert (tmp_path / "canary").exists()
+
+
+MARKUP = '</script></style></title><b data-canary>"\' data-canary="x" onclick=alert(1)<svg onload=alert(1)></b>'
+
+
+class Tags(HTMLParser):
+    """The tags and attributes that a browser would find in a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.attributes: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.names.add(tag)
+        self.attributes.update(name for name, _ in attrs)
+
+
+def with_markup(content):
+    """Put markup into every text of a recorded value."""
+    if isinstance(content, dict):
+        return {key: value if key == "kind" else with_markup(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [with_markup(value) for value in content]
+    return f"{content}{MARKUP}" if isinstance(content, str) else content
+
+
+def test_row_28_markup_in_texts_names_and_records_is_escaped_on_every_page(tmp_path):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
+    folder = tmp_path / "<b data-canary>&quot;'"
+    folder.mkdir()
+    tok = gm.train_tokenizer(
+        [f"{MARKUP[:-1]} {MARKUP[1:]}" * 9], vocab_size=310, pattern=r"[^ ]+", special_tokens=[MARKUP], progress=None
+    )
+    tok.save(folder / "<i data-canary>.json")
+    (folder / "<u data-canary>.txt").write_text(MARKUP)
+    corpus = [f"{MARKUP} {number}" for number in range(5)]
+    run = gm.encode_corpus(corpus, tok, out=folder / "s", end_of_text=MARKUP, progress=None)
+    recorded = write_run(folder / "run <b data-canary>")
+    lines = (recorded / "metrics.jsonl").read_text().splitlines()
+    forged = [json.dumps(with_markup(json.loads(line))) for line in lines]
+    (recorded / "metrics.jsonl").write_text("\n".join(forged) + "\n")
+    for name in ("config.json", "machine.json"):
+        (recorded / name).write_text(json.dumps(with_markup(json.loads((recorded / name).read_text()))))
+    words = gm.count_words(corpus, special_tokens=[f"{MARKUP}x"], progress=None)
+    pages = [each._repr_html_() for each in (tok, gm.Shards(folder / "s"), run, words)]
+    texts = ["--text", str(folder / "<u data-canary>.txt")]
+    for number, arguments in enumerate(([str(folder / "<i data-canary>.json"), *texts], [str(folder / "s")])):
+        assert main(["report", *arguments, "-o", str(tmp_path / f"{number}.html")]) == 0
+        pages.append((tmp_path / f"{number}.html").read_text())
+    assert main(["report", str(recorded)]) == 0
+    pages.append((recorded / "report.html").read_text())
+    for page in pages:
+        assert "data-canary" in page  # the text is shown
+        tags = Tags(page)
+        assert not tags.attributes & {"data-canary", "onclick", "onload", '"'}
+        assert "script" not in tags.names
