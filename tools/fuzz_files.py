@@ -21,6 +21,8 @@ from faults.mutated.fuzzing import Report, fuzz  # noqa: E402
 from faults.mutated.kinds import KIND_NAMES, find_kind, shares  # noqa: E402
 
 KEPT = ROOT / "build" / "fuzz" / "files"
+PAGE = ROOT / "docs" / "fuzzing.md"
+BEGIN, END = "<!-- mutated files: begin -->\n", "<!-- mutated files: end -->\n"
 RECORD = ROOT / "build" / "fuzz" / "files.jsonl"
 
 
@@ -30,11 +32,15 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same files")
     parser.add_argument("--kind", choices=KIND_NAMES, action="append", help="only this kind; may be repeated")
     parser.add_argument("--first", type=int, default=0, help="number of the first file, to repeat a finding")
+    parser.add_argument("--summary", action="store_true", help="write the sums of all recorded runs to docs/fuzzing.md")
     return parser.parse_args()
 
 
 def main() -> int:
     options = parse_arguments()
+    if options.summary:
+        write_summary()
+        return 0
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -51,6 +57,35 @@ def main() -> int:
     total, findings = sum(report.files for report in reports), sum(len(report.findings) for report in reports)
     print(f"{total:,} files, {findings:,} findings" + (f"; see {KEPT.relative_to(ROOT)}" if findings else ""))
     return 1 if findings else 0
+
+
+def summary() -> str:
+    """Return a table in Markdown: the files of each kind that were read since its last finding."""
+    runs = [json.loads(line) for line in RECORD.read_text(encoding="utf-8").splitlines()] if RECORD.exists() else []
+    sums = {name: [0, 0, 0.0] for name in KIND_NAMES}
+    for run in runs:
+        if run["findings"]:
+            sums[run["kind"]] = [0, 0, 0.0]
+        else:
+            files, results, slowest = sums[run["kind"]]
+            sums[run["kind"]] = [
+                files + run["files"],
+                results + run["outcomes"].get("result", 0),
+                max(slowest, run["slowest_seconds"]),
+            ]
+    rows = [("kind", "files", "accepted", "refused", "slowest"), ("---",) * 5]
+    rows += [
+        (f"`{name}`", f"{files:,}", f"{results:,}", f"{files - results:,}", f"{slowest:.2f} s")
+        for name, (files, results, slowest) in sums.items()
+    ]
+    total = sum(files for files, _, _ in sums.values())
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + f"\n\nTogether {total:,} files."
+
+
+def write_summary() -> None:
+    """Write the table to the page, between its markers."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n{summary()}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
 
 
 def show(report: Report) -> None:

@@ -14,16 +14,18 @@ import pytest
 
 from faults.mutated import fuzzing
 from faults.mutated.kind import Inputs, Kind
-from faults.mutated.kinds import KIND_NAMES, NEED_TORCH
+from faults.mutated.kinds import KIND_NAMES, NEED_TORCH, SLOW
 from gristmill import FormatError
 
-FILES = 150
+FILES = 100
+FILES_OF_SLOW = 25
 SEED = 22
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits of memory, and times in /proc")
 
 
-def findings_of(kind, root, files=FILES):
+def findings_of(kind, root, files=None):
+    files = files or (FILES_OF_SLOW if kind in SLOW else FILES)
     report = fuzzing.fuzz(kind, range(files), seed=SEED, root=root)
     assert report.files >= min(files, 1) and sum(report.outcomes.values()) == report.files
     return [f"file {found['number']}: {found['finding']}" for found in report.findings]

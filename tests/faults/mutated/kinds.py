@@ -41,10 +41,12 @@ _MODULES = {
 KIND_NAMES = list(_MODULES)
 NEED_TORCH = ("run-checkpoint", "run-parts", "model-folder", "plain-checkpoint")
 # Files of a kind compared with the others: kinds whose files take longer to read get fewer.
-_FAST = ("tokenizer-gristmill", "tokenizer-tiktoken", "tokenizer-minbpe", "words", "text", "json-lines", "gzip", "zstd")
-_FAST += ("parquet", "arrow", "conversations", "prompts", "job", "run-lock", "plain-checkpoint")
-_SLOW = ("run-checkpoint", "model-folder", *(f"unfinished-{layout}" for layout in _LAYOUTS))
-_SHARES = dict.fromkeys(_FAST, 4.0) | dict.fromkeys(_SLOW, 0.2)
+_FAST = (
+    *("tokenizer-gristmill", "tokenizer-tiktoken", "tokenizer-minbpe", "words", "text", "json-lines", "gzip", "zstd"),
+    *("parquet", "arrow", "conversations", "prompts", "job", "run-lock", "plain-checkpoint"),
+)
+SLOW = ("run-checkpoint", "model-folder", *(f"unfinished-{layout}" for layout in _LAYOUTS))
+_SHARES = dict.fromkeys(_FAST, 4.0) | dict.fromkeys(SLOW, 0.2)
 
 
 def find_kind(name: str) -> Kind:
