@@ -62,6 +62,15 @@ class Idle(Kind):
         raise NotImplementedError("no operation ever succeeds")
 
 
+class Waiting(Broken):
+    """Writes a file when it works. Has a process of its own."""
+
+    process = "waiting"
+
+    def fail(self):
+        (self.folder / "works").touch()
+
+
 class Crashing(Broken):
     process = "crashing"
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,28 @@ def test_errors_and_everything_that_grows_or_is_left_fail_their_bars(tmp_path):
     assert "ValueError: the third operation fails" in page and "broken_kinds.py" in page
     assert any("sleep 1000" in process for process in report["processes_left"])
     assert report["operations"][kinds[0]]["broken"] > 3, "the work continues after an error"
+
+
+def test_all_processes_end_when_the_command_is_killed(tmp_path):
+    kinds = [f"faults.broken_kinds:{name}" for name in ("Idle", "Waiting")]
+    command = [sys.executable, str(SCRIPT), "--minutes", "10", "--pauses", "600", "--output", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([*command, "--kinds", *kinds], env=environment) as process:
+        wait_for(lambda: list(tmp_path.glob("*/run/kinds/*Waiting/works")))
+        process.kill()
+    wait_for(lambda: not processes_with(str(tmp_path)))
+
+
+def processes_with(text):
+    found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in found.splitlines() if text in line]
+
+
+def wait_for(condition):
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(

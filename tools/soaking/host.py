@@ -8,6 +8,7 @@ of stdin, so that nothing is left when the conductor is gone.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import gc
 import json
@@ -56,7 +57,7 @@ class Host:
 
     def __init__(self, root: Path, seed: int, names: list[str]) -> None:
         # Workers may print, and processes that they start inherit stdout, so the reports get a descriptor of their own.
-        self._reports = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        self._reports = os.dup(1)
         os.dup2(2, 1)
         self._writing = threading.Lock()
         self._counts: dict[str, Counter[str]] = {name: Counter() for name in names}
@@ -116,9 +117,9 @@ class Host:
         self._gate.tell("stop")
 
     def _report(self, **content: Any) -> None:
-        with self._writing:
-            self._reports.write(json.dumps(content) + "\n")
-            self._reports.flush()
+        # When the conductor is gone, the end of stdin stops the host.
+        with self._writing, contextlib.suppress(BrokenPipeError):
+            os.write(self._reports, (json.dumps(content) + "\n").encode())
 
 
 def main() -> None:
