@@ -25,7 +25,7 @@ class KillCluster:
         self._node_options = node_options
         handler = signal.getsignal(signal.SIGTERM)
         with self._environment():
-            self._cluster = Cluster(initialize_head=True, head_node_args=node_options)
+            self._cluster: Any = Cluster(initialize_head=True, head_node_args=node_options)
             self._nodes = [self._cluster.add_node(**node_options) for _ in range(NUM_NODES)]
         signal.signal(signal.SIGTERM, handler)
 
