@@ -20,8 +20,9 @@ FAULT = Fault(
     promise="Counting, training and `encode_corpus` need less than 300 MB. A text without a place to cut, a line or a "
     "row above `max_document_bytes` (64 MiB) is an error that states the limit. `encode_file` returns all ids, so its "
     "memory grows with the text, up to `max_decompressed_bytes` if that is passed",
-    undetectable="The size of a Parquet page or an Arrow record batch before it is decompressed: pyarrow needs memory "
-    "for a whole page or batch, and for up to 1,024 rows of a Parquet dictionary",
+    undetectable="The size of a Parquet page or an Arrow record batch before it is decompressed, so pyarrow needs "
+    "memory for all of it; long rows of a Parquet dictionary that follow short ones, because up to 1,024 rows are read "
+    "at once",
     see_also=("tests/corpus/test_corpus_streams.py", "tests/corpus/test_corpus_columns.py"),
 )
 
@@ -56,14 +57,18 @@ def bombs(tmp_path_factory) -> Path:
     bomb(folder / "words.txt.zst", unit=words)
     bomb(folder / "lines.jsonl.zst", unit=b'{"text": "' + b"0" * 9987 + b'"}\n')
     rows = pa.table({"text": pa.array([b"0" * 1_000_000]).dictionary_encode().take([0] * 1000)})
+    # pyarrow reads the first file as a dictionary, and the second one as texts of a dictionary page.
     pa.parquet.write_table(rows, folder / "rows.parquet", compression="zstd")
+    texts = pa.table({"text": pa.array([b"0" * 1_000_000] * 1000)})
+    pa.parquet.write_table(texts, folder / "pages.parquet", compression="zstd", dictionary_pagesize_limit=1 << 30)
     row = pa.table({"text": [b"0" * 70_000_000]})
     pa.parquet.write_table(row, folder / "row.parquet", compression="zstd")
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     for name, table in (("rows.arrow", rows), ("row.arrow", row)):
         with pa.ipc.new_file(str(folder / name), table.schema, options=options) as writer:
             writer.write_table(table)
-    assert all((folder / name).stat().st_size < 2000 for name in ("rows.parquet", "rows.arrow"))
+    names = ("rows.parquet", "pages.parquet", "rows.arrow")
+    assert all((folder / name).stat().st_size < 2000 for name in names)
     (folder / "small.txt.gz").write_bytes(gzip.compress(b"small text"))
     pa.parquet.write_table(pa.table({"text": ["small"]}), folder / "small.parquet")
     (folder / "spaces.txt.zst").write_bytes(load_zstd().compress(words * (50_000_000 // len(words))))
@@ -114,6 +119,7 @@ GROWING = [
     ("count", "words.txt.zst"),
     ("count", "lines.jsonl.zst"),
     ("count", "rows.parquet"),
+    ("count", "pages.parquet"),
     ("count", "rows.arrow"),
 ]
 LIMITED = [

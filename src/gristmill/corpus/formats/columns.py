@@ -30,6 +30,8 @@ BUFFER_BYTES = 1 << 20
 # Rows requested from pyarrow at once. Their length is unknown before they are read: the stored size of a dictionary
 # column does not show it.
 MAX_ROWS = 1024
+# Rows of the first request of a row group. Later requests adapt to the length of the rows before.
+FIRST_ROWS = 16
 # A batch is read in about this many requests of average rows: a corpus may begin with books and continue with tweets,
 # and pyarrow needs six times the memory of the rows it returns.
 PARTS = 8
@@ -238,8 +240,11 @@ def _group_rows(input: Input, opened: Any, group: int, name: str, first: int) ->
     given = 0
     gathered: list[Any] = []
     try:
-        for record_batch in opened.iter_batches(num_rows, row_groups=[group], columns=[name], use_threads=False):
+        wanted = min(num_rows, FIRST_ROWS)
+        for record_batch in opened.iter_batches(wanted, row_groups=[group], columns=[name], use_threads=False):
+            num_bytes = 0
             for binary in as_binary(record_batch.column(0)):
+                num_bytes += binary.nbytes
                 gathered.append(binary)
                 seen = given + sum(map(len, gathered))
                 if seen < about.num_rows and sum(array.nbytes for array in gathered) < batches.BATCH_BYTES:
@@ -247,6 +252,9 @@ def _group_rows(input: Input, opened: Any, group: int, name: str, first: int) ->
                 array = pyarrow.concat_arrays(gathered) if len(gathered) > 1 else gathered[0]
                 yield _Rows(first + given, array, input.num_bytes * (first + seen) // total_rows)
                 given, gathered = seen, []
+            likely = wanted * (batches.BATCH_BYTES // PARTS) // max(1, num_bytes)
+            wanted = max(1, min(num_rows, 4 * wanted, likely))
+            opened.reader.set_batch_size(wanted)  # of the next request
     except (pyarrow.ArrowException, OSError, UnicodeError) as error:
         raise_unless_damage(error, input.num_bytes)
         raise damaged(input, damage, begin, error) from error
