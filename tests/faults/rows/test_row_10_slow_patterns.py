@@ -19,7 +19,8 @@ FAULT = Fault(
     row=10,
     injected="The patterns `(a+)+$` and `(?:a|aa)+$` on a run of a's that ends with another letter",
     promise="The first one ends in time that grows with the cube of the run. The second one takes exponential time: "
-    "every call ends with `PieceTimeoutError` after 60 s and 10 s per MB of the document, which the error names "
+    "every call ends with `PieceTimeoutError` after 60 s and 10 s per MB of the document (of CPU time, in the "
+    "process of the caller), which the error names "
     "with the pattern and the cure. Meanwhile other Python threads run and Ctrl-C works; no worker is left",
     undetectable="Whether a pattern would have ended one second after the limit",
     see_also=("tests/pretokenize/test_workers.py", "tests/pretokenize/test_cutting.py", "tests/count/test_count.py"),
