@@ -187,6 +187,12 @@ def test_expressions_nested_too_deeply_are_a_syntax_error(deep):
         ChatTemplate(source, tokenizer())
 
 
+def test_a_long_name_in_a_template_does_not_make_a_long_message():
+    with pytest.raises(OptionError, match="cannot render the conversation: ") as caught:
+        ChatTemplate("{{ messages[0]['" + 50_000 * "x" + "'] + 1 }}", tokenizer()).render(turns("a", "b"))
+    assert len(str(caught.value)) < 1_500
+
+
 def test_expressions_that_python_cannot_compile_are_a_syntax_error():
     source = "{{ " + 120 * "('x' ~ " + "'x'" + 120 * ")" + " }}"
     with pytest.raises(OptionError, match="nested too deeply"):

@@ -149,7 +149,7 @@ class ChatTemplate:
         try:
             return rendered(template, {"messages": given, **values}, limit=limit)
         except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
-            raise OptionError(f"{self.name} cannot render the conversation: {error}") from None
+            raise OptionError(f"{self.name} cannot render the conversation: {error!s:.1000}") from None
         except (RecursionError, MemoryError):
             raise OptionError(
                 f"{self.name} cannot render the conversation: the template recurses without end, or its output does "
