@@ -26,16 +26,9 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks")]
 
 from faults.kill_cluster import KillCluster  # noqa: E402
 from faults.kill_inputs import make_inputs  # noqa: E402
-from faults.kills import (  # noqa: E402
-    SCENARIOS,
-    ColdRunner,
-    Result,
-    Stage,
-    WarmRunner,
-    play,
-    private_folder,
-    warm_modules,
-)
+from faults.kill_play import Result, Stage, play, private_folder  # noqa: E402
+from faults.kill_runners import ColdRunner, WarmRunner, warm_modules  # noqa: E402
+from faults.kills import SCENARIOS  # noqa: E402
 from gristmill.bench.machine import describe_run  # noqa: E402
 from gristmill.bench.tables import markdown_table, write_result  # noqa: E402
 from results_folder import RESULTS  # noqa: E402

@@ -1,4 +1,4 @@
-"""A process that has imported what commands need, and forks one for each request. See `kills.WarmRunner`.
+"""A process that has imported what commands need, and forks one for each request. See `kill_runners.WarmRunner`.
 
 It reads requests from stdin, one JSON object per line, and writes two numbers for each: the id of the forked process,
 and its wait status once it has ended. It never starts a thread, which a fork would lose.

@@ -9,7 +9,9 @@ import random
 import pytest
 
 from faults.kill_inputs import make_inputs
-from faults.kills import SCENARIOS, Scenario, Stage, WarmRunner, play, private_folder, warm_modules
+from faults.kill_play import Stage, play, private_folder
+from faults.kill_runners import WarmRunner, warm_modules
+from faults.kills import SCENARIOS, Scenario
 from faults.rows.fault import Fault
 
 FAULT = Fault(
