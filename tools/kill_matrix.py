@@ -34,22 +34,16 @@ from gristmill.bench.tables import markdown_table, write_result  # noqa: E402
 from results_folder import RESULTS  # noqa: E402
 
 NAME = "kill_matrix"
-HEADER = (
-    "command",
-    "kills",
-    "of them",
-    "ended before",
-    "sequences",
-    "identical",
-    "left files",
-    "s per run",
-    "s in all",
-)
+HEADER = ("command", "kills", "victims", "ended before", "sequences", "identical", "files left", "s per run", "start")
 BODY = """\
 Each command was killed with SIGKILL at random times, once or several times in a row, and then ran until it was done.
 A sequence is identical if every file that it left has the SHA-256 of an undisturbed run, and nothing else was left:
-neither beside the output, nor in the temporary folder, nor a running process. *Ended before*: runs that ended before
-the chosen time. *s per run*: the shorter of two undisturbed runs."""
+neither beside the output, nor in the temporary folder, nor a running process.
+
+* *victims*: the driver with all its processes (group), the driver alone, or a worker or node while the driver continues
+* *ended before*: runs that ended before the chosen time
+* *s per run*: the shortest undisturbed run
+* *start*: *cold* is a fresh Python for each run; *warm* is a process forked from one that has imported all packages"""
 
 
 def main() -> int:
@@ -129,8 +123,9 @@ def record(results: list[Result], folder: Path) -> None:
     """Add these results to those in the folder, in the order of the scenarios."""
     path = folder / f"{NAME}.json"
     known = json.loads(path.read_text())["scenarios"] if path.exists() else []
-    found = {one["scenario"]: one for one in known} | {one.scenario: dataclasses.asdict(one) for one in results}
-    ordered = [found[one.name] for one in SCENARIOS if one.name in found]
+    new = [dataclasses.asdict(one) for one in results]
+    found = {(one["scenario"], one["start"]): one for one in [*known, *new]}
+    ordered = [found[one.name, start] for start in ("warm", "cold") for one in SCENARIOS if (one.name, start) in found]
     total = sum(sum(one["kills"].values()) for one in ordered)
     equal = sum(one["num_equal"] for one in ordered)
     sequences = sum(one["num_reruns"] for one in ordered)
