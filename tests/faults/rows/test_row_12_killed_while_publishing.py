@@ -23,8 +23,8 @@ FAULT = Fault(
     "of output: tokenizer, exports, words, trace, report, shards of every layout, checkpoint, exported model",
     promise="A reader finds the earlier output, the new one, or an error; never a part, and never files of two "
     "outputs. The same command run again writes the same bytes as an undisturbed run",
-    undetectable="A killed process cannot remove its hidden temporary files (`.NAME.tmp.PID.NUMBER`). Runs and shards "
-    "remove those of earlier processes; a single file or an exported folder does not",
+    undetectable="A killed process cannot remove its hidden temporary files (`.NAME.tmp.PID.NUMBER`). The next process "
+    "that writes the same file, run or shards removes them; an exported folder does not",
     see_also=(
         "tests/faults/test_encode_corpus_killed.py",
         "tests/faults/test_encode_corpus_exchange.py",
