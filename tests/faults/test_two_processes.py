@@ -1,4 +1,4 @@
-"""Two processes at once write to the same place: what the second one is told, or why both may go on.
+"""Two processes at once write to the same place: which message the second one gets, or why both may continue.
 
 docs/reliability.md has the table. Every test here really runs at least two processes.
 """
@@ -32,7 +32,7 @@ HOST = re.escape(socket.gethostname())
 
 @contextlib.contextmanager
 def another_process(script, *arguments):
-    """A process that has printed "ready" and waits at `sys.stdin.read()`. Closing its stdin lets it go on."""
+    """A process that has printed "ready" and waits at `sys.stdin.read()`. Closing its stdin lets it continue."""
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
         stdin=subprocess.PIPE,
@@ -52,14 +52,14 @@ def another_process(script, *arguments):
 
 
 def release(process):
-    """Let a process of `another_process` go on."""
+    """Let a process of `another_process` continue."""
     if process.stdin is not None:
         process.stdin.close()
         process.stdin = None
 
 
 def finished(process):
-    """Let a process of `another_process` go on, and return its further output."""
+    """Let a process of `another_process` continue, and return its further output."""
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     return output
@@ -221,19 +221,19 @@ LOCKED = """
 @linux_only
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_who_waits_longer_than_the_patience_is_told_for_whom(kind, tmp_path, monkeypatch):
-    place, told = tmp_path / "place", []
+    place, messages = tmp_path / "place", []
     if kind == "folder":
         place.mkdir()
     with another_process(LOCKED, place) as process:
 
         def go_on(holder):
-            told.append(holder)
+            messages.append(holder)
             release(process)
 
         monkeypatch.setattr(lock, "PATIENCE", 0.2)
         with lock.waiting_lock(place, on_wait=go_on):
             pass
-        assert told == [f"process {process.pid} on {socket.gethostname()}"]
+        assert messages == [f"process {process.pid} on {socket.gethostname()}"]
 
 
 def test_a_thread_that_has_a_lock_may_take_it_again_and_another_thread_waits(tmp_path):
@@ -254,12 +254,12 @@ def test_a_thread_that_has_a_lock_may_take_it_again_and_another_thread_waits(tmp
 
 
 def test_a_short_wait_is_silent_and_the_lock_of_a_killed_process_is_free(tmp_path):
-    told = []
+    messages = []
     with another_process(LOCKED, tmp_path / "place") as process:
         threading.Timer(0.2, process.kill).start()
-        with lock.waiting_lock(tmp_path / "place", on_wait=told.append):
+        with lock.waiting_lock(tmp_path / "place", on_wait=messages.append):
             pass
-    assert told == []
+    assert messages == []
 
 
 def test_two_benchmarks_make_the_same_file_of_the_cache(tmp_path, monkeypatch):
@@ -345,8 +345,8 @@ def test_a_monitor_whose_file_another_process_has_replaced_stops_and_tells(tmp_p
         def to_record(self):
             return {"step": 1}
 
-    told = []
-    drawing = Drawing(tmp_path, 0, told.append)
+    messages = []
+    drawing = Drawing(tmp_path, 0, messages.append)
     drawing.add(Metrics())
     run_script(
         """
@@ -365,7 +365,7 @@ def test_a_monitor_whose_file_another_process_has_replaced_stops_and_tells(tmp_p
     drawing.add(Metrics())
     drawing.add(Metrics())
     drawing.close()
-    (message,) = told
+    (message,) = messages
     assert "replaced by another process that records here. Pass another folder" in message
     assert [record["step"] for record in read_figures(tmp_path / FIGURES_FILE)] == [7]
 

@@ -58,7 +58,7 @@ async def read(request: Request, type: type[T]) -> T:
     try:
         return msgspec.json.decode(await request.body(), type=type)
     except ClientDisconnect:
-        # A closed page is no error of the server, which would print a traceback. Nobody reads this reply.
+        # A closed page is no error of the server, which would print a traceback. No one receives this reply.
         raise Refusal("The connection was closed before the request was complete.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Refusal(f"The request is not valid: {error}.") from error

@@ -4,7 +4,7 @@
                     train.bin, …       the sequences, as `FlatSequences` reads them
                     shards/            or shards, if the column is text
     .sequences-0123….new/              the same while it is being built
-    .sequences-0123….lock              locked by the process that builds it; another one waits, and is told for whom
+    .sequences-0123….lock              locked by the process that builds it; another one waits, and gets its name
 
 The name is a hash of everything that determines the content, so another input, column or tokenizer gets another folder.
 A damaged entry is rebuilt. A folder gets its final name only when all its files are complete and flushed to disk.
