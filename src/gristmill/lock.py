@@ -1,6 +1,7 @@
 """Locks on files and folders. The system releases them when the process ends, however it ends.
 
-A second process gets an error that names the holder of the lock (`create_and_lock`, `lock_file`), or waits for it (`waiting_lock`).
+A second process gets an error that names the holder of the lock (`create_and_lock`, `lock_file`), or waits for it
+(`waiting_lock`).
 """
 
 from __future__ import annotations
