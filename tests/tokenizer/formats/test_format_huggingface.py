@@ -359,6 +359,8 @@ def test_settings_that_are_not_applied_are_warnings(change, message):
             "the normalizer 'NFKC'",
         ),
         (lambda c: c.update(pre_tokenizer={**BYTE_LEVEL, "add_prefix_space": True}), "add_prefix_space"),
+        (lambda c: c.update(pre_tokenizer="Sequence"), r"the pre-tokenizer \[None\]"),
+        (lambda c: c.update(pre_tokenizer="ByteLevel"), r"the pre-tokenizer \[None\]"),
         (lambda c: c["pre_tokenizer"]["pretokenizers"][1].update(add_prefix_space=True), "add_prefix_space"),
         (lambda c: c["pre_tokenizer"]["pretokenizers"][0].update(behavior="Removed"), "behavior='Removed'"),
         (lambda c: c["pre_tokenizer"]["pretokenizers"][0].update(invert=True), "invert=True"),

@@ -79,7 +79,9 @@ def _steps(section: Any) -> list[Any]:
 
 
 def _kind(step: Any) -> Any:
-    return step.get("type") if isinstance(step, dict) else step
+    if isinstance(step, dict):
+        return step.get("type")
+    return None if isinstance(step, str) else step  # a text is not a step, even if it is the name of one
 
 
 def _read_step(step: Any) -> str:
