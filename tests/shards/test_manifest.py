@@ -122,7 +122,22 @@ def test_a_manifest_without_a_checksum_is_no_manifest(tmp_path):
     assert not checksum_fits(b"")
 
 
-BAD_NAMES = ["../evil", "a/b", "/etc/passwd", ".hidden", "..", ".", "", "a\\b", "C:x", "a\x00b", "a\nb", None, 3]
+BAD_NAMES = [
+    "../evil",
+    "a/b",
+    "/etc/passwd",
+    ".hidden",
+    "..",
+    ".",
+    "",
+    "a\\b",
+    "C:x",
+    "a\x00b",
+    "a\nb",
+    "a" * 256,
+    None,
+    3,
+]
 
 
 @pytest.mark.parametrize("name", [*BAD_NAMES, "manifest.json", "progress.json"])

@@ -25,8 +25,8 @@ _PATH = r"[^\x00\ud800-\udc7f\udd00-\udfff]"
 _NAME = r'[^/\\:"<>|?*\x00-\x1f\ud800-\udc7f\udd00-\udfff]'
 
 
-def _matching(pattern: str, expected: str) -> Meta:
-    return Meta(pattern=rf"\A(?:{pattern})\Z", description=expected)
+def _matching(pattern: str, expected: str, max_length: int | None = None) -> Meta:
+    return Meta(pattern=rf"\A(?:{pattern})\Z", description=expected, max_length=max_length)
 
 
 # The description tells the user, in the error, which values are valid.
@@ -39,7 +39,8 @@ FileName = Annotated[
     str,
     _matching(
         rf"(?!\.|(?:manifest|progress)\.json\Z){_NAME}+",
-        "the name of a file in this folder, without a path and not hidden",
+        "the name of a file in this folder of at most 255 characters, without a path and not hidden",
+        max_length=255,
     ),
 ]
 Sha256 = Annotated[str, _matching("[0-9a-f]{64}", "64 hexadecimal digits")]
