@@ -93,12 +93,15 @@ class FileTexts::File {
     }
 
     void open_once() {
-        std::call_once(opened_, [this] {
-            // If this throws, the next thread runs it again, and the descriptor of the first attempt is still open.
-            if (descriptor_ < 0) descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-            if (descriptor_ < 0) throw FileError(errno, path_);
-            check_unchanged();
-        });
+        // Not std::call_once: after an exception, the next call hangs on some platforms and under ThreadSanitizer.
+        if (is_open_.load(std::memory_order_acquire)) return;
+        const std::lock_guard lock(opening_);
+        if (is_open_.load(std::memory_order_relaxed)) return;
+        // If this throws, the next thread runs it again, and the descriptor of the first attempt is still open.
+        if (descriptor_ < 0) descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+        if (descriptor_ < 0) throw FileError(errno, path_);
+        check_unchanged();
+        is_open_.store(true, std::memory_order_release);
     }
 
     void check_size(std::uint64_t before, std::uint64_t now) const {
@@ -114,7 +117,8 @@ class FileTexts::File {
     std::string path_;
     State state_;
     std::uint64_t begin_ = 0, size_;  // of the range that is the text
-    std::once_flag opened_;
+    std::mutex opening_;
+    std::atomic<bool> is_open_{false};
     int descriptor_ = -1;
     std::atomic<std::uint64_t> num_finished_{0};
 };
