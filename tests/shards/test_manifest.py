@@ -153,6 +153,13 @@ def test_a_name_that_leaves_the_folder_is_refused_even_with_a_right_checksum(key
         read(tmp_path, resealed(content))
 
 
+@pytest.mark.parametrize("size", [2**24 + 1, 2**53, -1])
+def test_a_vocabulary_larger_than_any_is_refused_before_its_ids_are_counted(size, tmp_path):
+    content = json.loads(example().to_json()) | {"vocab_size": size}
+    with pytest.raises(gm.ShardsFormatError, match=r"manifest\.json: vocab_size is .*from 0 to 16777216"):
+        read(tmp_path, resealed(content))
+
+
 SHARD = ("splits", "train", "shards", 0)
 
 

@@ -16,6 +16,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gristmill.errors import ShardsFormatError
 from gristmill.shards.layouts import LAYOUTS
+from gristmill.tokenizer.vocabulary import MAX_ID
 
 __all__ = ["check_journal", "check_manifest", "check_progress", "check_request"]
 
@@ -31,6 +32,8 @@ def _matching(pattern: str, expected: str, max_length: int | None = None) -> Met
 
 # The description tells the user, in the error, which values are valid.
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a whole number from 0 to 2^63 - 1")]
+# A reader counts how often each id occurs, so a forged size would make it allocate that many numbers.
+VocabSize = Annotated[int, Meta(ge=0, le=MAX_ID + 1, description=f"a whole number from 0 to {MAX_ID + 1}")]
 Nanoseconds = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1, description="a whole number of 64 bits, or null")]
 String = Annotated[str, Meta(description="a text")]
 Utf8 = Annotated[str, _matching(r"[^\ud800-\udfff]*", "a text that can be encoded as UTF-8")]
@@ -106,7 +109,7 @@ class EndOfText(_Record):
 class _Asked(_Record):
     layout: LayoutName
     dtype: Literal["uint16", "uint32", "int32"]
-    vocab_size: Count
+    vocab_size: VocabSize
     tokenizer_fingerprint: Sha256
     end_of_text: EndOfText | None
     options: Object
