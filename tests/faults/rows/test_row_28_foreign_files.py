@@ -104,7 +104,7 @@ def findings_of(name: str, folder: Path) -> list[str]:
     for reader in dict.fromkeys(kind.readers):  # imports of packages are no fault
         inputs.show(inputs.valid_folders()[0])
         reader(inputs.now)
-    guard = Guard(folder, executes=kind.executes, limit_memory=False)
+    guard = Guard(folder, max_growth=kind.max_growth, executes=kind.executes, limit_memory=False)
     readers = itertools.cycle(dict.fromkeys(kind.readers))
     found, seen = [], set()
     for valid in inputs.valid_folders():
