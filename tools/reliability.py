@@ -26,7 +26,8 @@ def table() -> str:
         rows.append(
             (str(fault.row), fault.injected, fault.promise, fault.undetectable, links(path, fault), outcome(run))
         )
-    return "".join("| " + " | ".join(cells) + " |\n" for cells in rows)
+    # A bar in a cell, also in code, would begin another cell.
+    return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |\n" for cells in rows)
 
 
 def links(path: Path, fault: Fault) -> str:
