@@ -251,7 +251,8 @@ def edited(content: Any, random: Random, indent: int | None = None) -> bytes:
             case 7:
                 holder[key] = _of_other_type(holder[key], random)
             case _:
-                holder[key] = random.choice(VALUES)
+                # A copy: a later edit may change it, or put it into itself.
+                holder[key] = copy.deepcopy(random.choice(VALUES))
         if not content:
             break
     text = dump(content, indent)
