@@ -107,6 +107,32 @@ def test_an_impossible_length_in_a_small_arrow_file_is_damage_and_no_lack_of_mem
         raise_from_reader(path, pa.ArrowMemoryError("malloc of size 1000 failed"), monkeypatch)
 
 
+@pytest.mark.parametrize("which", ["first", "second"])
+def test_a_message_longer_than_its_arrow_stream_is_damage_where_memory_is_limited(tmp_path, which):
+    """pyarrow allocates the length of a message before it reads it: of 2 GB in a file of 64 kB, for example."""
+    path = write_documents(tmp_path / "stream.arrow", [bytes(65_536)])
+    data = bytearray(path.read_bytes())
+    place = 4 if which == "first" else 12 + int.from_bytes(data[4:8], "little")  # after the marker of the message
+    data[place : place + 4] = (2**31 - 200).to_bytes(4, "little")
+    path.write_bytes(data)
+    done = run_script(
+        """
+        import resource, sys
+        import pyarrow.ipc
+        import gristmill as gm
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30),) * 2)
+        try:
+            gm.count_words(sys.argv[1], progress=None)
+        except gm.CorpusError as error:
+            print(error)
+        """,
+        path,
+    )
+    what = {"first": "truncated", "second": "damaged"}[which]
+    assert f"stream.arrow: {what}" in done.stdout and "malloc of size" in done.stdout, done.stderr
+
+
 def raise_from_reader(path, error, monkeypatch):
     def refuse(*_, **__):
         raise error

@@ -109,6 +109,8 @@ def test_a_foreign_state_is_refused(tmp_path, content, message):
         ({"files": {"model.safetensors": {"bytes": "7", "xxh64": "0"}}}, "no size or no checksum"),
         ({"files": {"model.part-/../../x.safetensors": {}}}, "which is not a file in this folder"),
         ({"files": {"..\\x": {}}}, "which is not a file in this folder"),
+        ({"files": {"model.part-\ud800.safetensors": {}}}, "which is not a file in this folder"),
+        ({"files": {f"model.part-{'1' * 40_000}.safetensors": {}}}, "which is not a file in this folder"),
         ({"val_loss": [1]}, r"val_loss is \[1\]"),
         ({"val_loss": "1"}, "val_loss is '1'"),
         ({"config": [{}]}, r"config is \[{}\]"),
@@ -125,6 +127,13 @@ def test_a_forged_state_with_a_correct_checksum_is_an_error_of_its_structure(tmp
     with pytest.warns(UserWarning, match="skipped damaged checkpoints: step-000001"):
         assert find_checkpoint(tmp_path, "best").name == "step-000002"
     assert prune(tmp_path, keep=1) == [folder]
+
+
+def test_the_best_of_checkpoints_without_a_config_is_found(tmp_path):
+    for step, loss in ((1, 1.0), (2, 2.0)):
+        folder = write(tmp_path, step, val_loss=loss)
+        checkpoints._write_state(folder / "state.json", {**read_state(folder), "config": None})
+    assert find_checkpoint(tmp_path, "best").name == "step-000001"
 
 
 def test_a_renamed_checkpoint_is_refused(tmp_path):

@@ -218,6 +218,7 @@ REFUSED = {
     "new scaling": ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "scaled .rope_type 'yarn'"),
     "other heads": ({"head_dim": 32}, "head_dim is 32, but a gpt needs .* = 16"),
     "another family": ({"model_type": "gpt2"}, "model_type='gpt2' is not supported"),
+    "a family that is no text": ({"model_type": ["llama"]}, "model_type=.'llama'. is not supported"),
     "quantized": ({"quantization_config": {"bits": 4}}, "the weights are quantized"),
     "part of the head": ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
 }

@@ -114,6 +114,7 @@ def changed(**of_weight):
         (changed(dtype="F8"), "not an index of parts"),
         (changed(parts=[[0, 0, 3], [2, 3, 5]]), "not an index of parts"),
         ({**INDEX, "files": [FIRST, "../../secret"]}, "'../../secret', which is not a part"),
+        ({**INDEX, "files": [FIRST, "a" * 40_000]}, "lists 'a{990,1000}…: the checkpoint is damaged"),
         (changed(parts=[[0, 0, 3]]), "do not contain each row of 'weight' exactly once"),
         (changed(parts=[[0, 0, 3], [1, 2, 5]]), "do not contain each row of 'weight' exactly once"),
         (changed(parts=[[1, 3, 5], [0, 0, 3]]), "do not contain each row of 'weight' exactly once"),

@@ -31,6 +31,13 @@ def test_a_loss_that_is_not_a_number_is_null_in_the_file(tmp_path):
     assert json.loads((tmp_path / "metrics.jsonl").read_bytes())["loss"] is None
 
 
+def test_an_infinite_number_inside_a_list_of_an_edited_file_becomes_null(tmp_path):
+    line = b'{"kind": "train", "step": 1, "loss": 0.5, "parts": [{"a": -1e999}, 2.0]}\n'
+    (tmp_path / "metrics.jsonl").write_bytes(line)
+    MetricsFile(tmp_path, up_to_step=1).close()
+    assert (tmp_path / "metrics.jsonl").read_bytes() == line.replace(b"-1e999", b"null")
+
+
 def test_tensorboard_gets_the_same_numbers(tmp_path):
     pytest.importorskip("tensorboard")
     writer = open_writer("tensorboard", tmp_path, {})

@@ -27,6 +27,7 @@ from shard_corpora import (
 import gristmill as gm
 from gristmill import encode_corpus
 from gristmill.shards import verify_shards
+from gristmill.shards.request import differences
 from texts import random_story
 
 
@@ -386,12 +387,16 @@ def test_the_profile_has_the_figures_of_each_stage(tok, tmp_path):
 
 
 def test_shards_stay_current_when_a_later_version_has_an_option_that_they_do_not_record():
-    from gristmill.shards.request import differences
-
     there = {"layout": "gristmill", "options": {"seed": 0}}
     assert differences(there, {"layout": "gristmill", "options": {"seed": 0, "on_error": "raise"}}) == []
     asked = {"layout": "gristmill", "options": {"seed": 0, "on_error": "skip"}}
     assert differences(there, asked) == ["on_error was 'raise' and is now 'skip'"]
+
+
+def test_a_very_long_name_in_a_damaged_request_is_cut():
+    there = {"inputs": [{"path": "a" * 40_000}]}
+    (found,) = differences(there, {"inputs": []})
+    assert len(found) < 5000
 
 
 def test_the_column_of_parquet_has_the_name_that_was_asked_for(tok, tmp_path):

@@ -102,12 +102,12 @@ def _input_differences(recorded: Any, asked: Any) -> list[str]:
     before, now = {entry["path"]: entry for entry in recorded}, {entry["path"]: entry for entry in asked}
     for path in before:
         if path not in now:
-            return [f"the input {shown(path)} was an input of the earlier run and is missing now"]
+            return [f"the input {shown(path):.4096} was an input of the earlier run and is missing now"]
     for path, entry in now.items():
         if path not in before:
-            return [f"the input {shown(path)} is new: it was not an input of the earlier run"]
+            return [f"the input {shown(path):.4096} is new: it was not an input of the earlier run"]
         if changed := _changes(before[path], entry):
-            return [f"the input {shown(path)} has changed: {changed}"]
+            return [f"the input {shown(path):.4096} has changed: {changed}"]
     if [entry["path"] for entry in recorded] != [entry["path"] for entry in asked]:
         return ["the order of the inputs has changed, or an input is given another number of times"]
     return []

@@ -148,4 +148,5 @@ def test_a_target_with_a_logit_of_minus_infinity_has_an_infinite_loss(device):
 
 def test_one_token_of_a_vocabulary_of_one(device):
     losses, grad = loss_and_gradient(torch.full((1, 128), 3.0, device=device), torch.tensor([0], device=device), 1)
-    assert losses.tolist() == [0] and grad.abs().max() == 0
+    # Powers of two are approximated on a GPU.
+    assert losses.tolist() == pytest.approx([0], abs=1e-6) and grad.abs().max() <= 1e-6

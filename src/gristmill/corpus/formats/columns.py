@@ -273,7 +273,7 @@ def _arrow_rows(input: Input, file: Any, arrays: Iterator[tuple[Any, int]]) -> I
                 yield _Rows(first, binary, position)
                 first += len(binary)
     except (pyarrow.ArrowException, OSError, UnicodeError) as error:
-        raise_unless_damage(error, input.num_bytes)
+        _raise_unless_damaged_message(error, input, file)
         if file.tell() >= input.num_bytes:
             raise _truncated(input, str(error)) from error
         raise damaged(input, f"damaged near byte {file.tell():,}", file.tell(), error) from error
@@ -405,7 +405,7 @@ def may_be_text(type: Any) -> bool:
 
 def refused(input: Input, file: Any, what: str, magic: bytes, error: Exception) -> CorpusError:
     """Return the error for a file that cannot be opened: truncated, or of another format."""
-    raise_unless_damage(error, input.num_bytes)
+    _raise_unless_damaged_message(error, input, file)
     file.seek(0)
     begin = file.read(max(len(magic), len(CONTINUATION)))
     file.seek(max(0, input.num_bytes - len(magic)))
@@ -431,6 +431,19 @@ def raise_unless_damage(error: Exception, num_bytes: int) -> None:
         asked is None or int(asked[1]) < max(MIN_IMPOSSIBLE_BYTES, MAX_COMPRESSION * num_bytes)
     ):
         raise error
+
+
+def _raise_unless_damaged_message(error: Exception, input: Input, file: Any) -> None:
+    """Same as `raise_unless_damage` for an Arrow file, where pyarrow may have just read the length of a message.
+
+    It allocates that many bytes before it reads them, so the allocation may fail for a length beyond the end of the
+    file, which is damage.
+    """
+    if isinstance(error, MemoryError) and input.is_local and (position := file.tell()) >= 4:
+        file.seek(position - 4)
+        if int.from_bytes(file.read(4), "little", signed=True) > input.num_bytes - position:
+            return
+    raise_unless_damage(error, input.num_bytes)
 
 
 def _truncated(input: Input, why: str) -> TruncatedInputError:

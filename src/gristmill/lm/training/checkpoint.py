@@ -341,7 +341,7 @@ def _best(states: Mapping[Path, Mapping[str, Any]]) -> Path | None:
 def _same_subset(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether two checkpoints were validated on the same sequences. Version 0.1 did not save their number."""
     sizes = [state.get("val_sequences") for state in (one, other)]
-    limits = [state.get("config", {}).get("limit_val_batches") for state in (one, other)]
+    limits = [(state.get("config") or {}).get("limit_val_batches") for state in (one, other)]
     return bool(limits[0] == limits[1] if None in sizes else sizes[0] == sizes[1])
 
 
@@ -376,6 +376,7 @@ def read_state(folder: Path) -> dict[str, Any]:
     return state
 
 
+_FILE_NAME = re.compile(r"\w[\w.-]{0,254}", re.ASCII)
 # Types of the entries that are not missing and not null. A checksum protects a state from damage, not from forgery.
 _NUMBER = (int, float)
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -392,7 +393,7 @@ def _wrong_entry(state: Mapping[str, Any]) -> str | None:
         if (value is None and name in ("step", "files")) or type(value) not in (*types, type(None)):
             return f"{name} is {value!r:.80}"
     for name, entry in state["files"].items():
-        if Path(name).name != name or "\\" in name:
+        if not _FILE_NAME.fullmatch(name):
             return f"names {name!r:.80}, which is not a file in this folder"
         if not isinstance(entry, dict) or type(entry.get("bytes")) is not int or type(entry.get("xxh64")) is not str:
             return f"the entry of {name!r:.80} has no size or no checksum"

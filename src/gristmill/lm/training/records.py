@@ -54,7 +54,11 @@ def json_line(record: Record) -> bytes:
     plain = {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in record.items()
     }
-    return json.dumps(plain, allow_nan=False).encode() + b"\n"
+    try:
+        line = json.dumps(plain, allow_nan=False)
+    except ValueError:  # a list or object of an edited file contains such a number
+        line = json.dumps(json.loads(json.dumps(plain), parse_constant=lambda name: None))
+    return line.encode() + b"\n"
 
 
 def read_records(run: Path) -> list[Record]:

@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 _BLOCK_BYTES = 1 << 22
+_MAX_CHARACTERS = 1000  # of a description; the names in a damaged file may be longer
 _NAMES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -48,7 +49,7 @@ class DamagedFileError(Exception):
 
     def __init__(self, path: Path, what: str) -> None:
         super().__init__(path, what)  # as arguments, because the error is pickled between processes
-        self.path, self.what = path, what
+        self.path, self.what = path, what if len(what) <= _MAX_CHARACTERS else f"{what[:_MAX_CHARACTERS]}…"
 
 
 @dataclass(frozen=True)

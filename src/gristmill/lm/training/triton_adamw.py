@@ -126,7 +126,8 @@ class TritonAdamW(torch.optim.AdamW):
             for moment in ("exp_avg", "exp_avg_sq"):
                 state.setdefault(moment, torch.zeros_like(weight, memory_format=torch.contiguous_format))
         states = [self.state[weight] for weight in weights]
-        steps = torch.stack([state["step"] for state in states])
+        # torch's AdamW that is not fused has its steps on the CPU.
+        steps = torch.stack([state["step"].to(weights[0].device) for state in states])
         views = list(steps.unbind())
         for state, view in zip(states, views, strict=True):
             state["step"] = view

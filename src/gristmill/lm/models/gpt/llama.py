@@ -124,7 +124,7 @@ def options_of_huggingface(config: Mapping[str, Any], source: str) -> dict[str, 
     source: the path of the file, for messages.
     """
     kind = config.get("model_type")
-    if kind not in FAMILY:
+    if not isinstance(kind, str) or kind not in FAMILY:
         raise CheckpointError(
             f"{source}: model_type={kind!r:.60} is not supported. Pass the folder of a Llama, Mistral or Qwen3 model "
             f"(model_type {', '.join(map(repr, FAMILY))})."
