@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import importlib.util
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -120,19 +119,21 @@ def cells(result: dict[str, Any]) -> list[str]:
 
 
 def record(results: list[Result], folder: Path) -> None:
-    """Add these results to those in the folder, in the order of the scenarios."""
+    """Add these results to those in the folder, in the order of the scenarios. Each has its own commit and date."""
     path = folder / f"{NAME}.json"
     known = json.loads(path.read_text())["scenarios"] if path.exists() else []
-    new = [dataclasses.asdict(one) for one in results]
+    about = describe_run(["gristmill", "numpy", "pyarrow", "ray", "torch"])
+    source = {"commit": about.pop("commit", ""), "date": about.pop("date")}
+    new = [{**dataclasses.asdict(one), **source} for one in results]
     found = {(one["scenario"], one["start"]): one for one in [*known, *new]}
     ordered = [found[one.name, start] for start in ("warm", "cold") for one in SCENARIOS if (one.name, start) in found]
     total = sum(sum(one["kills"].values()) for one in ordered)
     equal = sum(one["num_equal"] for one in ordered)
     sequences = sum(one["num_reruns"] for one in ordered)
-    about = describe_run(["gristmill", "numpy", "pyarrow", "ray", "torch"])
-    about["command"] = f"`python tools/{NAME}.py {' '.join(map(os.path.basename, sys.argv[1:]))}`"
+    about["command"] = f"`python tools/{NAME}.py --record`, with `--kills`, `--seed`, `--warm` and `--scenario` by row"
     sums = f"In all: {total:,} kills, {equal:,} of {sequences:,} sequences identical."
-    table = markdown_table(HEADER, [cells(one) for one in ordered])
+    rows = [[*cells(one), str(one["seed"]), one["commit"], one["date"].partition(" ")[0]] for one in ordered]
+    table = markdown_table([*HEADER, "seed", "commit", "date"], rows)
     write_result(
         NAME,
         title="Commands killed at random times",

@@ -107,6 +107,18 @@ def test_an_impossible_length_in_a_small_arrow_file_is_damage_and_no_lack_of_mem
         raise_from_reader(path, pa.ArrowMemoryError("malloc of size 1000 failed"), monkeypatch)
 
 
+@pytest.mark.parametrize("type", ["string", "binary", "large_string", "large_binary"])
+@pytest.mark.parametrize("num_rows", [10_000, 450_000_000, 2**40])
+def test_more_rows_than_an_arrow_file_has_offsets_are_damage_and_no_crash(tmp_path, type, num_rows):
+    """Both numbers of rows are wrong: that of the batch and that of the column."""
+    path = write_table(tmp_path / "stream.arrow", table([b"abc"] * 4_242, TYPES[type]))
+    data = path.read_bytes()
+    assert data.count((4_242).to_bytes(8, "little")) >= 2
+    path.write_bytes(data.replace((4_242).to_bytes(8, "little"), num_rows.to_bytes(8, "little")))
+    done = run_script("import sys, gristmill as gm; gm.count_words(sys.argv[1], progress=None)", path)
+    assert "CorruptInputError" in done.stderr and "stream.arrow: damaged" in done.stderr, done
+
+
 @pytest.mark.parametrize("which", ["first", "second"])
 def test_a_message_longer_than_its_arrow_stream_is_damage_where_memory_is_limited(tmp_path, which):
     """pyarrow allocates the length of a message before it reads it: of 2 GB in a file of 64 kB, for example."""

@@ -96,6 +96,13 @@ def test_the_fuzzer_finds(reader, expected, tmp_path, monkeypatch):
         assert found and all(expected in finding for finding in found)
 
 
+def test_a_file_that_takes_memory_is_found_after_another_that_took_less(tmp_path, monkeypatch):
+    sizes = iter([150, 300])
+    reading(monkeypatch, lambda folder: bytearray(next(sizes) << 20))
+    (found,) = findings_of("made-up", tmp_path, files=2)
+    assert "resident memory grew" in found
+
+
 def test_the_file_that_killed_a_process_is_kept_and_the_others_are_read(tmp_path, monkeypatch):
     def crash(folder):
         if len((folder / "file").read_bytes()) % 3 == 0:

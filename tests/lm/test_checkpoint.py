@@ -129,6 +129,18 @@ def test_a_forged_state_with_a_correct_checksum_is_an_error_of_its_structure(tmp
     assert prune(tmp_path, keep=1) == [folder]
 
 
+@pytest.mark.parametrize("replacement", ["pipe", "device"])
+def test_weights_that_are_a_pipe_or_device_are_refused_without_reading_them(tmp_path, replacement):
+    folder = write(tmp_path, 1)
+    state, weights = read_state(folder), folder / "model.safetensors"
+    state["files"]["model.safetensors"]["bytes"] = 0
+    checkpoints._write_state(folder / "state.json", state)
+    weights.unlink()
+    os.mkfifo(weights) if replacement == "pipe" else weights.symlink_to("/dev/zero")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: not a regular file: the checkpoint is damaged"):
+        checkpoints.read_tensors(folder, "model.safetensors", read_state(folder))
+
+
 def test_the_best_of_checkpoints_without_a_config_is_found(tmp_path):
     for step, loss in ((1, 1.0), (2, 2.0)):
         folder = write(tmp_path, step, val_loss=loss)

@@ -219,6 +219,7 @@ REFUSED = {
     "other heads": ({"head_dim": 32}, "head_dim is 32, but a gpt needs .* = 16"),
     "another family": ({"model_type": "gpt2"}, "model_type='gpt2' is not supported"),
     "a family that is no text": ({"model_type": ["llama"]}, "model_type=.'llama'. is not supported"),
+    "a number too large for a float": ({"rms_norm_eps": 10**400}, "rms_norm_eps must be a number > 0"),
     "quantized": ({"quantization_config": {"bits": 4}}, "the weights are quantized"),
     "part of the head": ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
 }

@@ -188,3 +188,24 @@ def test_put_back_with_nothing_to_put_back_changes_nothing(run):
     before = content(run)
     put_back(run)
     assert content(run) == before
+
+
+@pytest.mark.parametrize("resume", ["never", "auto"])
+@pytest.mark.parametrize("name", ["plots", "checkpoints", ".aside", ".replaced"])
+def test_a_run_with_a_planted_link_to_a_folder_changes_nothing_there(tiny_shards, run, tmp_path, name, resume):
+    mine = tmp_path / "mine"
+    (mine / "checkpoints").mkdir(parents=True)
+    for file in ("a.png", "config.json", ".step-1", "checkpoints/x"):
+        (mine / file).write_text("precious")
+    before = content(mine)
+    if (run / name).exists():
+        (run / name).rename(run / "elsewhere")
+    (run / name).symlink_to(mine)
+    with pytest.raises(FileExistsError, match="symbolic link, which is not followed"):
+        train(tiny_shards, run, resume=resume, overwrite=resume == "never", max_steps=6)
+    with (
+        pytest.raises(FileExistsError, match="symbolic link, which is not followed"),
+        claimed(run, resume=resume, overwrite=resume == "never"),
+    ):
+        pass
+    assert content(mine) == before

@@ -452,3 +452,14 @@ def test_a_corpus_of_damaged_files_says_how_many_were_skipped(tok, tmp_path):
     (tmp_path / "a.txt.gz").write_bytes(b"damaged")
     with pytest.raises(gm.EmptyCorpusError, match=r"no documents \(1 input was skipped\)"):
         encode(tmp_path / "a.txt.gz", tok, tmp_path / "out", on_error="skip")
+
+
+@pytest.mark.parametrize("layout", ["gristmill", "npy"])
+def test_an_empty_corpus_leaves_no_folder_although_its_position_was_saved(tok, tmp_path, layout):
+    pyarrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet")
+    corpus, out = tmp_path / "nulls.parquet", tmp_path / "out"
+    pyarrow.parquet.write_table(pyarrow.table({"text": pyarrow.array([None] * 50, pyarrow.string())}), corpus)
+    with pytest.raises(gm.EmptyCorpusError, match="No folder was made"):
+        encode_corpus(corpus, tok, out=out, format=layout, checkpoint_seconds=0, progress=None)
+    assert not out.exists()

@@ -29,7 +29,13 @@ from gristmill.corpus import batches
 from gristmill.corpus.batches import Mark
 from gristmill.corpus.inputs import shown
 from gristmill.encode.tokenizer import Tokenizer
-from gristmill.errors import CorpusError, ShardsFormatError, ShardsMismatchError, TruncatedInputError
+from gristmill.errors import (
+    CorpusError,
+    EmptyCorpusError,
+    ShardsFormatError,
+    ShardsMismatchError,
+    TruncatedInputError,
+)
 from gristmill.executors.job import JOB_FILE
 from gristmill.publish import publish
 from gristmill.shards.exchange import exchange, finish_exchange
@@ -324,7 +330,7 @@ class Folder:
                 return
             self._remove_all()
             return
-        if self._may_hold_damage(error, progress["state"]["position"]):
+        if isinstance(error, EmptyCorpusError) or self._may_hold_damage(error, progress["state"]["position"]):
             self._remove_all()
             return
         parts = progress["parts"]

@@ -7,6 +7,7 @@ large. Crashes and hangs are found by the parent of the process (fuzzing.py).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import sys
@@ -94,6 +95,7 @@ class Guard:
     def call(self, reader: Callable[[Path], object], folder: Path) -> tuple[str, str | None]:
         """Return the outcome, "result" or the name of an allowed error, and what is wrong, if anything."""
         self._violations.clear()
+        _reset_peak()
         before = _peak_bytes()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -195,6 +197,14 @@ def _about(error: BaseException) -> str | None:
 def _trace(error: BaseException) -> str:
     lines = traceback.format_exception(error, limit=-6)
     return "".join(lines)[-3000:].encode("utf-8", "backslashreplace").decode()
+
+
+def _reset_peak() -> None:
+    """Lower the peak of resident memory to what is resident now, where the system allows it."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open("/proc/self/clear_refs", os.O_WRONLY)
+        os.write(descriptor, b"5")
+        os.close(descriptor)
 
 
 def _peak_bytes() -> int:

@@ -170,6 +170,17 @@ def replace_integer(data: bytes, other: bytes, random: Random) -> bytes:
     return data[:place] + (number[::-1] if random.random() < 0.3 else number) + data[place + size :]
 
 
+def replace_everywhere(data: bytes, other: bytes, random: Random) -> bytes:
+    """Replace all copies of a binary number, such as a number of rows that a file has in two places."""
+    size = random.choice((4, 8))
+    places = [place for place in range(0, len(data) - size, 4) if any(data[place : place + 2])]
+    if not places:
+        return insert(data, other, random)
+    place = random.choice(places)
+    value = random.choice((*EXTREMES, 10**6, 10**8, 4 * 10**8, 10**9))
+    return data.replace(data[place : place + size], (value % (1 << (8 * size))).to_bytes(size, "little"))
+
+
 def swap_lines(data: bytes, other: bytes, random: Random) -> bytes:
     lines = data.splitlines(keepends=True)
     if len(lines) < 2:
@@ -296,6 +307,6 @@ def dump(content: Any, indent: int | None) -> bytes:
 
 BYTE_CHANGES = (
     *(flip_bits, set_bytes, truncate, cut_start, remove, insert, duplicate, splice, replace_range, replace_number),
-    *(replace_integer, swap_lines, nest),
+    *(replace_integer, replace_everywhere, swap_lines, nest),
 )
 CHANGES = (*BYTE_CHANGES, nothing, *([change_json] * 13))

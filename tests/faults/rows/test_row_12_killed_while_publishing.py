@@ -38,6 +38,7 @@ pytestmark = needs_strace
 RENAMES = "rename,renameat,renameat2,link,linkat"
 REMOVALS = "unlink,unlinkat,rmdir"
 SLOW = {"report of a tokenizer"}
+SEVERAL = {"minbpe export"}  # two files, which are missing while both are replaced
 
 
 @pytest.fixture(scope="module")
@@ -54,17 +55,19 @@ def kills(calls: str, numbers) -> tuple[str, ...]:
 def test_row_12_a_file_is_the_earlier_or_the_new_one(inputs, tmp_path, output):
     new, earlier = undisturbed(inputs, tmp_path, output)
     points = [*kills("fsync", (1,)), *kills(RENAMES, range(1, 20)), *kills(REMOVALS, (1,))]
-    found = set()
+    found, all_renamed = set(), False
     for number, point in enumerate(points[1:3] if output.name in SLOW else points):
+        if all_renamed and point.startswith(RENAMES):
+            continue
         folder = copy_inputs(earlier, tmp_path / f"{number}")
         ended = command(*output.again, inject=(point,), cwd=folder)
         if not ended.was_killed:
             assert ended.status == 0, ended
-            if "rename" in point:
-                points = points[:1]  # all renames have been tried
+            all_renamed = all_renamed or point.startswith(RENAMES)
             continue
         found.add(state(folder / output.target, earlier / output.target, new / output.target, output))
-    assert found & {"earlier", "new"} and found <= {"earlier", "new", "error"}
+    allowed = {"earlier", "new"} | ({"missing", "error"} if output.name in SEVERAL or output.is_folder else set())
+    assert found & {"earlier", "new"} and found <= allowed
     assert command(*output.again, cwd=folder).status == 0
     assert state(folder / output.target, earlier / output.target, new / output.target, output) == "new"
 
@@ -78,17 +81,19 @@ def undisturbed(inputs, tmp_path, output) -> tuple[Path, Path]:
 
 
 def state(path, earlier, new, output) -> str:
-    """Return whose output a reader of `path` finds: earlier, new, or error; mixture for anything else."""
+    """Return whose output a reader of `path` finds: earlier, new, missing, error (of a folder), or else mixture."""
     if output.name == "trace":  # its times differ
         json.loads(path.read_bytes())
         return "new" if path.read_bytes() != earlier.read_bytes() else "earlier"
     if not os.path.lexists(path):
-        return "error"
+        return "missing"
     visible = {name: digest for name, digest in contents(path).items() if not Path(name).name.startswith(".")}
     if visible == contents(new):
         return "new"
     if earlier.exists() and visible == contents(earlier):
         return "earlier"
+    if path.is_file():
+        return "mixture"
     with pytest.raises((gm.GristmillError, OSError)):
         gm.Tokenizer.load(path)
     return "error"
@@ -101,7 +106,11 @@ def test_row_12_a_first_output_is_complete_or_missing(inputs, tmp_path, output):
     for point in kills(RENAMES, range(1, 3)):
         folder = copy_inputs(inputs, tmp_path / point)
         assert command(*output.arguments, inject=(point,), cwd=folder).was_killed or "when=2" in point
-        assert state(folder / output.target, folder / "none", new / output.target, output) in ("new", "error")
+        assert state(folder / output.target, folder / "none", new / output.target, output) in (
+            "new",
+            "missing",
+            "error",
+        )
         ended = command(*output.again, cwd=folder)
         assert ended.status == 0, ended
         assert state(folder / output.target, folder / "none", new / output.target, output) == "new"
@@ -115,13 +124,16 @@ def test_row_12_only_complete_shards_are_visible(inputs, tmp_path, output):
     checksums = {contents(folder / "out")["manifest.json"]: folder / "out" for folder in (new, earlier)}
     layout = len(output.name)
     for overwrites in (False, True):
+        num_killed = 0
         folder = copy_inputs(earlier if overwrites else inputs, tmp_path / f"{overwrites}")
         arguments = output.again if overwrites else output.arguments
         # The calls differ by layout, so that all layouts together cover most of them.
-        for point in (*kills(RENAMES, (2 + layout % 4, 1)), *kills("fsync", (1 + layout % 7,))):
+        for point in (*kills(RENAMES, (1, 2 + layout % 4)), *kills("fsync", (1 + layout % 7,))):
             killed = command(*arguments, inject=(point,), cwd=folder)
             assert killed.was_killed or killed.status == 0, killed
+            num_killed += killed.was_killed
             check_visible(folder / "out", checksums)
+        assert num_killed
         assert command(*arguments, cwd=folder).status == 0
         assert contents(folder / "out") == contents(new / "out")
 

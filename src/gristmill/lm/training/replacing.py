@@ -24,7 +24,7 @@ from gristmill.lm.training.writers import LOGGER_FILES
 from gristmill.posterior.drawing import FIGURES_FILE
 from gristmill.publish import flush_folder
 
-__all__ = ["MACHINE_FILE", "PLOT_FOLDER", "Replacement", "put_back", "remove_entry", "replacing"]
+__all__ = ["ASIDE_FOLDER", "MACHINE_FILE", "PLOT_FOLDER", "Replacement", "put_back", "remove_entry", "replacing"]
 
 MACHINE_FILE = "machine.json"
 PLOT_FOLDER = "plots"

@@ -25,7 +25,7 @@ from gristmill.lm.training.launchers import num_restarts
 from gristmill.lm.training.meters import device_name
 from gristmill.lm.training.pretrained import is_pretrained
 from gristmill.lm.training.records import METRICS_FILE
-from gristmill.lm.training.replacing import MACHINE_FILE, PLOT_FOLDER, put_back, remove_entry
+from gristmill.lm.training.replacing import ASIDE_FOLDER, MACHINE_FILE, PLOT_FOLDER, put_back, remove_entry
 from gristmill.lm.training.run_lock import holder_of, in_use, locked, seen_lock
 from gristmill.posterior.drawing import FIGURES_FILE, PICTURE_FILE
 from gristmill.publish import publish
@@ -81,6 +81,7 @@ def check_folder(
         )
     if run.is_symlink():
         raise FileExistsError(errno.EEXIST, "Is a symbolic link, which is not followed. Pass a folder", str(run))
+    _check_no_links(run)
     if run.exists() and not run.is_dir():
         raise FileExistsError(errno.EEXIST, "Is a file, but a run needs a folder. Pass another path", str(run))
     if (run / MANIFEST_FILE).exists():  # a run would overwrite tokenizer.json of the shards
@@ -91,6 +92,14 @@ def check_folder(
         raise PermissionError(errno.EACCES, "No permission to write in this folder. Pass another folder", str(run))
     if init_from is not None and not (resume == "auto" and (found or (run / REPLACED_FOLDER).is_dir())):
         _check_base(Path(init_from))
+
+
+def _check_no_links(run: Path) -> None:
+    """Raise if a folder inside of the run is a link: files of another folder would be moved, replaced or removed."""
+    for name in (CHECKPOINTS, PLOT_FOLDER, REPLACED_FOLDER, ASIDE_FOLDER):
+        if (run / name).is_symlink():
+            message = "Is a symbolic link, which is not followed. Remove it, or pass another folder for the run"
+            raise FileExistsError(errno.EEXIST, message, str(run / name))
 
 
 def _check_base(folder: Path) -> None:
@@ -107,6 +116,7 @@ def claimed(run: Path, *, resume: str, overwrite: bool, world: str = "") -> Iter
     cleans up after killed processes, because here no other process can be using the folder.
     """
     with locked(run, world=world) as is_exclusive:
+        _check_no_links(run)
         put_back(run)  # the run that an interrupted overwrite=True would have replaced
         check_folder(run, resume=resume, overwrite=overwrite, is_locked=True)
         if is_exclusive:

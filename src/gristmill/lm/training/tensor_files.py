@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,11 +113,13 @@ def flush(file: BinaryIO) -> None:
 def check_file(path: Path, entry: Mapping[str, Any], *, checksum: bool = True) -> None:
     """Raise `DamagedFileError` unless the file has the size, and with `checksum` the checksum, in `entry`."""
     try:
-        size = path.stat().st_size
+        status = path.stat()
     except FileNotFoundError:
         raise DamagedFileError(path, "missing") from None
-    if size != entry["bytes"]:
-        raise DamagedFileError(path, f"has {size:,} bytes instead of {entry['bytes']:,}")
+    if not stat.S_ISREG(status.st_mode):  # reading a pipe or device may never end
+        raise DamagedFileError(path, "not a regular file")
+    if status.st_size != entry["bytes"]:
+        raise DamagedFileError(path, f"has {status.st_size:,} bytes instead of {entry['bytes']:,}")
     if checksum and file_checksum(path) != entry["xxh64"]:
         raise DamagedFileError(path, "checksum mismatch")
 

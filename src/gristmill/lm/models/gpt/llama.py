@@ -13,7 +13,7 @@ The GPT is a Llama model: pre-norm RMSNorm, rotary positions, SwiGLU, no biases.
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -167,7 +167,7 @@ class _Reader:
         """Return a number above 0."""
         value = (self._config if within is None else within).get(name)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
             raise self.unfit(name, value, "a number > 0")
         return float(value)
 
