@@ -211,7 +211,7 @@ $(VENV)/.tools: constraints.txt
 	@command -v $${CXX:-c++} >/dev/null || command -v g++ >/dev/null || tools/install_debian.sh g++
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || tools/install_debian.sh python3-venv
 	"$(PYTHON)" -m venv $(VENV)
-	$(PIP) pip
+	$(PIP) 'pip>=25.1'
 	$(PIP) scikit-build-core nanobind cmake ninja
 	@touch $@
 
