@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from gristmill.lm.kernels import embedding, float8
 from gristmill.lm.models.gpt.network import GPT
 from gristmill.lm.models.registry import build_model
 from gristmill.lm.training import checkpoint as checkpoints
-from gristmill.lm.training import kernels, set_up
+from gristmill.lm.training import kernels, set_up, trainer
 from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.triton_adamw import TritonAdamW
 from gristmill.report.records import read_records
@@ -246,6 +247,30 @@ def test_a_run_resumed_in_its_middle_is_bit_exact_with_8_bit_floats(shards, whol
     with pytest.raises(Crash):
         run(shards, tmp_path / "run", progress=crash_at(3), **options)
     run(shards, tmp_path / "run", resume=True, **options)
+    assert_same_run(whole, tmp_path / "run", 4)
+    assert scales(whole, 4) == scales(tmp_path / "run", 4)
+
+
+class OnThreeDevices:
+    """A run that believes that it has three devices, as far as `_fix_order_of_sums` sees."""
+
+    def __init__(self, run):
+        self._run = run
+        self.fabric = SimpleNamespace(world_size=3, backward=run.fabric.backward)
+
+    def __getattr__(self, name):
+        return getattr(self._run, name)
+
+
+def test_the_pass_that_fixes_the_order_of_sums_changes_no_scale(shards, whole, tmp_path, monkeypatch):
+    """Its loss is not divided by the number of micro-batches, so its gradients are greater than those of a step."""
+    passes, fix = [], trainer._fix_order_of_sums
+    monkeypatch.setattr(trainer, "_fix_order_of_sums", lambda run: passes.append(run.step) or fix(OnThreeDevices(run)))
+    options = {"float8": "all", "gradient_accumulation_steps": 2}
+    with pytest.raises(Crash):
+        run(shards, tmp_path / "run", progress=crash_at(3), **options)
+    run(shards, tmp_path / "run", resume=True, **options)
+    assert passes == [0, 2]
     assert_same_run(whole, tmp_path / "run", 4)
     assert scales(whole, 4) == scales(tmp_path / "run", 4)
 
