@@ -380,11 +380,16 @@ def test_replaced_parameters_are_used_by_the_next_loss(device):
 def test_weights_exchanged_through_data_are_used_outside_of_training(device):
     model, batch = new_model(device), new_batch(device)
     kernels = KernelStep(model, dtype=torch.float32)
-    kernels.loss(batch)
+    loss, _ = step(model, kernels, batch)
     model.eval()
+    own = [weight.data for weight in model.parameters()]
     for weight in model.parameters():
-        weight.data.mul_(1.5)
+        weight.data = weight.data * 1.5
     assert float(kernels.loss(batch).detach()) == pytest.approx(float(plain_step(model, batch)[0]), rel=1e-4)
+    for weight, data in zip(model.parameters(), own, strict=True):
+        weight.data = data
+    model.train()
+    assert torch.equal(step(model, kernels, batch)[0], loss)
 
 
 def test_a_copy_of_a_model_has_no_kernels(device):
