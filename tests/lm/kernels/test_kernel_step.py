@@ -260,7 +260,9 @@ def test_missing_scales_are_an_error_except_where_none_are_used(device):
 def test_a_number_of_tokens_that_8_bit_products_cannot_take_is_an_error(device):
     model = new_model(device)
     kernels = model.use_kernels(float8="head")
-    with pytest.raises(gm.OptionError, match=r"float8='head' needs a multiple of 16 tokens.*3 x 5 = 15"):
+    with pytest.raises(
+        gm.OptionError, match=r"float8='head' needs a multiple of 16 tokens per micro-batch.*3 x 5 = 15"
+    ):
         kernels.loss(new_batch(device, num_sequences=3, num_tokens=5))
     model.eval()
     assert kernels.loss(new_batch(device, num_sequences=3, num_tokens=5)).isfinite()

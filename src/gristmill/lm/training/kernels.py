@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from gristmill.errors import OptionError
+from gristmill.lm.models.gpt.options import FLOAT8_MULTIPLE
 
 if TYPE_CHECKING:
     from gristmill.lm.models.model import Kernels, Model
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["describe_kernels", "use_kernels"]
 
 CAPABILITY, FLOAT8_CAPABILITY = (8, 0), (8, 9)
-FLOAT8_MULTIPLE = 16  # of every dimension of a product
 
 
 def use_kernels(

@@ -37,13 +37,12 @@ from gristmill.lm.models.gpt.kernel_head import (
     logit_gradient_site,
 )
 from gristmill.lm.models.gpt.kernel_linear import Float8Sites, KernelLinear
+from gristmill.lm.models.gpt.options import FLOAT8_MULTIPLE
 
 if TYPE_CHECKING:
     from gristmill.lm.models.gpt.network import GPT, Block
 
 __all__ = ["KernelStep"]
-
-FLOAT8_MULTIPLE = 16  # of every dimension of a product
 
 # Products of a block in 8-bit floats, and the kind of their input (see scales.py).
 INPUTS = {"qkv": "activation", "gate_up": "activation", "down": "product"}
@@ -178,8 +177,8 @@ class KernelStep:
         if batch.num_tokens % FLOAT8_MULTIPLE:
             sequences, length = batch.inputs_BT.shape
             raise OptionError(
-                f"float8={self.float8!r} needs a multiple of {FLOAT8_MULTIPLE} tokens per batch, but this batch has "
-                f"{sequences} x {length} = {batch.num_tokens}. Pass other sizes, or float8='off'."
+                f"float8={self.float8!r} needs a multiple of {FLOAT8_MULTIPLE} tokens per micro-batch, but this one "
+                f"has {sequences} x {length} = {batch.num_tokens}. Pass other sizes, or float8='off'."
             )
 
     def _kinds(self) -> dict[str, str]:

@@ -31,7 +31,7 @@ from gristmill.lm.models.gpt import llama, llama_weights
 from gristmill.lm.models.gpt.attention import Attention, RMSNorm, View, causal_view, rope_tables
 from gristmill.lm.models.gpt.block_mask import can_use_blocks
 from gristmill.lm.models.gpt.cache import Cache, LayerCache, LayerRowCache
-from gristmill.lm.models.gpt.options import GPTConfig
+from gristmill.lm.models.gpt.options import FLOAT8_MULTIPLE, GPTConfig
 from gristmill.lm.models.linear_cross_entropy import linear_cross_entropy
 from gristmill.lm.models.model import Kernels, Model
 from gristmill.lm.models.rows import OneByOne, RowReader
@@ -44,7 +44,6 @@ __all__ = ["GPT", "GPTConfig"]
 
 INIT_STD = 0.02
 KERNEL_HEAD_SIZES = (16, 32, 64, 128, 256)
-FLOAT8_MULTIPLE = 16
 STREAM_WEIGHTS = ("attention.output.weight", "feed_forward.down.weight")  # they write into the residual stream
 
 

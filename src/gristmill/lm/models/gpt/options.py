@@ -16,6 +16,7 @@ __all__ = ["GPTConfig"]
 
 VOCAB_MULTIPLE = 128
 FEED_FORWARD_MULTIPLE = 64
+FLOAT8_MULTIPLE = 16  # of every dimension of a product in 8-bit floats, such as the tokens per micro-batch
 # The options with the shortest time to a loss in benchmarks/to_loss.py.
 _FASTEST_LEARNING: Mapping[str, Any] = {
     "output_init": "zero",
