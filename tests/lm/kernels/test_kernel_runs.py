@@ -206,6 +206,24 @@ def test_a_gpu_without_8_bit_products_is_an_error_that_names_it(monkeypatch):
     assert kernels.use_kernels(*settled(float8="off"), GPU) is not None
 
 
+def test_a_gpu_without_8_bit_products_compiles_no_conversion_to_them(monkeypatch):
+    pretend(monkeypatch, "NVIDIA A100-SXM4-80GB", (8, 0))
+    monkeypatch.setattr(kernels, "why_not_compiled", lambda device, uses_float8: "Triton cannot compile them here")
+    assert "but NVIDIA A100-SXM4-80GB has 8.0." in refusal()
+
+
+def test_a_run_that_ends_with_an_error_does_not_announce_that_it_continues(monkeypatch):
+    monkeypatch.setattr(kernels, "why_not_compiled", lambda device, uses_float8: "Triton cannot compile them here")
+    found = []
+    with pytest.raises(gm.OptionError, match="Triton cannot compile them here"):
+        kernels.use_kernels(*settled(), GPU, notify=found.append)
+    assert found == []
+    assert kernels.use_kernels(*settled(float8="off"), GPU, notify=found.append) is None
+    assert found == [
+        "no Triton kernels: Triton cannot compile them here. The run continues with plain torch, more slowly."
+    ]
+
+
 def test_a_gpu_without_bfloat16_has_no_kernels(monkeypatch):
     pretend(monkeypatch, "Tesla T4", (7, 5))
     assert kernels.use_kernels(*settled(float8="off"), GPU) is None

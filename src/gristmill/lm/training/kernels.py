@@ -29,18 +29,20 @@ def use_kernels(
     `float8` needs kernels, so it raises `OptionError` with the reason. `notify` gets a message if kernels would be used
     but do not work on this machine.
     """
-    reason = _why_not(config, model, device)
-    if reason is None and (reason := why_not_compiled(device, config.float8 != "off")) is not None:
-        notify(f"no Triton kernels: {reason}. The run continues with plain torch, more slowly.")
+    reason, uses_float8, is_expected = _why_not(config, model, device), config.float8 != "off", True
     if reason is None:
-        if config.float8 != "off":
+        if uses_float8:
             _check_float8(config, device)
+        reason, is_expected = why_not_compiled(device, uses_float8), False
+    if reason is None:
         return model.use_kernels(float8=config.float8, is_deterministic=config.deterministic)
-    if config.float8 != "off":
+    if uses_float8:
         raise OptionError(
             f"float8={config.float8!r} needs the Triton kernels of a model, which this run cannot use: {reason}. "
             f"Change that, or pass float8='off'."
         )
+    if not is_expected:
+        notify(f"no Triton kernels: {reason}. The run continues with plain torch, more slowly.")
     return None
 
 
