@@ -241,6 +241,20 @@ def test_a_micro_batch_that_8_bit_products_cannot_take_is_an_error_before_the_ru
     assert kernels.use_kernels(*settled(batch_size=4, context_length=20), GPU) is not None
 
 
+def test_an_automatic_batch_size_is_an_error_before_its_first_trial_if_one_sequence_cannot_be_tried():
+    assert "batch_size='auto' with float8='all' needs a context_length that is a multiple of 16, but it is 20" in (
+        refusal(batch_size="auto", context_length=20)
+    )
+    assert kernels.use_kernels(*settled(batch_size="auto", context_length=32), GPU) is not None
+
+
+def test_an_automatic_batch_size_that_cannot_be_tried_leaves_no_run(shards, tmp_path, monkeypatch):
+    monkeypatch.setattr(set_up, "find_batch_size", None)
+    with pytest.raises(gm.OptionError, match="Change context_length, or pass a number as batch_size"):
+        run(shards, tmp_path / "run", float8="all", batch_size="auto", context_length=20)
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
 def test_an_unknown_value_is_an_error_that_lists_the_known_ones():
     with pytest.raises(gm.OptionError, match="'off', 'head', 'blocks'"):
         TrainConfig(float8="e4m3")

@@ -133,9 +133,16 @@ def _check_float8(config: TrainConfig, device: torch.device) -> None:
             f"float8={config.float8!r} needs a GPU of compute capability 8.9 or newer, such as L4, RTX 4090 or H100, "
             f"but {torch.cuda.get_device_name(device)} has {_shown(capability)}. Pass float8='off'."
         )
-    if isinstance(config.batch_size, int) and config.batch_size * config.model.sequence_length % FLOAT8_MULTIPLE:
+    size, length = config.batch_size, config.model.sequence_length
+    if size == "auto" and length % FLOAT8_MULTIPLE:  # its first trial is a single sequence
+        raise OptionError(
+            f"batch_size='auto' with float8={config.float8!r} needs a context_length that is a multiple of "
+            f"{FLOAT8_MULTIPLE}, but it is {length}. Change context_length, or pass a number as batch_size, or "
+            f"float8='off'."
+        )
+    if isinstance(size, int) and size * length % FLOAT8_MULTIPLE:
         raise OptionError(
             f"float8={config.float8!r} needs a multiple of {FLOAT8_MULTIPLE} tokens per micro-batch, but "
-            f"batch_size={config.batch_size} x context_length={config.model.sequence_length} is not one. Pass a "
-            f"context_length that is a multiple of {FLOAT8_MULTIPLE}, or float8='off'."
+            f"batch_size={size} x context_length={length} is not one. Pass a context_length that is a multiple of "
+            f"{FLOAT8_MULTIPLE}, or float8='off'."
         )
