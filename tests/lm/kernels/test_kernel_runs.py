@@ -182,6 +182,25 @@ def test_other_reasons_against_kernels_only_turn_them_off():
     assert kernels.use_kernels(*settled(float8="off"), GPU) is not None
 
 
+@pytest.mark.parametrize(
+    ("options", "number"),
+    [({"d_model": 24}, 1), ({}, 0), ({"dropout": 0.1, "d_model": 24}, 0), ({"kernels": "plain", "d_model": 24}, 0)],
+)
+def test_a_size_of_heads_that_turns_kernels_off_is_reported(options, number):
+    found = []
+    kernels.use_kernels(*settled(**options, float8="off"), GPU, notify=found.append)
+    assert len(found) == number
+    assert all("heads have a size of 12, and kernels need a power of 2 from 16 to 256" in text for text in found)
+
+
+def test_a_run_reports_the_size_of_its_heads_once(shards, tmp_path):
+    run(shards, tmp_path / "run", max_steps=1, d_model=24, num_heads=2, batch_size="auto")
+    assert [message for message in messages(tmp_path / "run") if "kernels" in message] == [
+        "no Triton kernels: heads have a size of 12, and kernels need a power of 2 from 16 to 256. The run continues "
+        "with plain torch, more slowly."
+    ]
+
+
 def test_a_cpu_has_no_kernels(shards, tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(gm.OptionError, match=r"runs on device 'cpu', and kernels need an NVIDIA GPU.*float8='off'"):

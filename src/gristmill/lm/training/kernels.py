@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from gristmill.errors import OptionError
-from gristmill.lm.models.gpt.options import FLOAT8_MULTIPLE
+from gristmill.lm.models.gpt.options import FLOAT8_MULTIPLE, GPTConfig
 
 if TYPE_CHECKING:
     from gristmill.lm.models.model import Kernels, Model
@@ -27,9 +27,10 @@ def use_kernels(
     """Let the model use kernels, if model, options and device allow it; return None if not.
 
     `float8` needs kernels, so it raises `OptionError` with the reason. `notify` gets a message if kernels would be used
-    but do not work on this machine.
+    but do not work on this machine, or with the size of the heads, which nobody passes in order to turn them off.
     """
-    reason, uses_float8, is_expected = _why_not(config, model, device), config.float8 != "off", True
+    reason, uses_float8 = _why_not(config, model, device), config.float8 != "off"
+    is_expected = not (isinstance(config.model, GPTConfig) and reason == config.model.unsupported_heads)
     if reason is None:
         if uses_float8:
             _check_float8(config, device)
