@@ -66,16 +66,14 @@ class KernelStep:
         *,
         float8: str = "off",
         is_deterministic: bool = False,
-        keeps_products: bool = True,
         dtype: torch.dtype = torch.bfloat16,
     ) -> None:
         """is_deterministic: add the gradient of the embedding in a fixed order.
 
-        keeps_products: keep the products of SwiGLU for the backward pass, instead of computing them again. dtype: of
-        the activations and of the copies of the weights.
+        dtype: of the activations and of the copies of the weights.
         """
         self._model, self.float8, self._dtype = model, float8, dtype
-        self._is_deterministic, self._keeps_products = is_deterministic, keeps_products
+        self._is_deterministic = is_deterministic
         self.copies = WeightCopies((), dtype=dtype)
         self.scales: Scales | None = None
         self._saved_scales: dict[str, Any] | None = None
@@ -235,7 +233,6 @@ class KernelStep:
             gate_up=KernelLinear(feed_forward.gate_up.weight, self.copies, sites["gate_up"]),
             down=KernelLinear(feed_forward.down.weight, self.copies, sites["down"]),
             eps=self._model.config.norm_eps,
-            keeps_products=self._keeps_products,
         )
 
     def _sites(self, name: str) -> Float8Sites | None:
