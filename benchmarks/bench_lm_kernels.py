@@ -140,11 +140,6 @@ def swiglu_cases() -> list[Case]:
         Case("swiglu, 8-bit result", 5 * one // 2, lambda: swiglu.swiglu(gate_up, site=e4, keeps_wide=False)),
         Case("swiglu, backward", 5 * one, lambda: swiglu.swiglu_gradient(gate_up, grad), plain_backward),
         Case(
-            "swiglu, backward, product again",
-            6 * one,
-            lambda: swiglu.swiglu_gradient(gate_up, grad, recomputes=True),
-        ),
-        Case(
             "swiglu, backward, 8-bit result",
             4 * one,
             lambda: swiglu.swiglu_gradient(gate_up, grad, site=e5, keeps_wide=False),

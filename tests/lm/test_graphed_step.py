@@ -1,6 +1,7 @@
 """Steps replayed from graphs: the same run as without them. On a CPU, a stand-in records the step instead of CUDA."""
 
 import dataclasses
+import gc
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from gristmill.lm.models.gpt.network import GPT
 from gristmill.lm.models.vae.network import SequenceVAE
 from gristmill.lm.training import run as run_module
 from gristmill.lm.training.config import TrainConfig
+from gristmill.lm.training.cuda_capture import CudaCapture
 from gristmill.lm.training.graphed_step import CaptureError, GraphedStep
 from gristmill.lm.training.graphs import describe_graphs, why_no_graphs
 from lm.tiny_runs import Crash, assert_same_run, build_shards, crash_at, records, tensors, train
@@ -352,8 +354,6 @@ class Waiting(torch.nn.Module):
 @on_gpu
 @pytest.mark.parametrize("hides", [False, True])
 def test_on_a_gpu_a_model_that_waits_for_the_device_cannot_be_captured_and_torch_works_afterwards(hides):
-    from gristmill.lm.training.cuda_capture import CudaCapture
-
     device = torch.device("cuda")
     model = Waiting(hides).to(device)
     graphs = GraphedStep(compute_of(model), model, widths=[4], device=device, capture=CudaCapture(device))
@@ -374,3 +374,18 @@ def test_on_a_gpu_a_model_that_waits_for_the_device_cannot_be_captured_and_torch
     graphs = GraphedStep(compute_of(other), other, widths=[5], device=device, capture=CudaCapture(device))
     stats = graphs.computed(batch_of(5, 3).to(device), {"kl_weight": torch.ones((), device=device)}, 1.0)
     assert stats["loss"].isfinite()
+
+
+class CannotBegin:
+    def capture_begin(self, **options):
+        assert not gc.isenabled()
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+
+def test_a_capture_that_cannot_begin_leaves_the_garbage_collector_enabled(monkeypatch):
+    capture = object.__new__(CudaCapture)  # its __init__ needs a GPU
+    capture._device, capture._pool = torch.device("cuda", 0), None
+    monkeypatch.setattr(torch.cuda, "default_generators", [SimpleNamespace(clone_state=lambda: None)])
+    with pytest.raises(RuntimeError, match="not permitted"), capture._capturing(CannotBegin()):
+        pass
+    assert gc.isenabled()

@@ -47,10 +47,32 @@ def reading(**changes):
 
 @pytest.mark.parametrize(
     ("name", "tflops"),
-    [("NVIDIA H200", 989), ("NVIDIA H100 80GB HBM3", 989), ("NVIDIA A100-SXM4-80GB", 312), ("NVIDIA H100 PCIe", 756)],
+    [
+        ("NVIDIA H200", 989),
+        ("NVIDIA GH200 480GB", 989),
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA A100-SXM4-80GB", 312),
+        ("NVIDIA A10G", 70),
+        ("NVIDIA L40S", 362),
+        ("NVIDIA L4", 121),
+        ("NVIDIA GB200", 2500),
+        ("NVIDIA RTX A6000", 155),
+        ("NVIDIA RTX 6000 Ada Generation", 364),
+        ("NVIDIA GeForce RTX 4090", 165),
+        ("Tesla V100-SXM2-16GB", 125),
+        ("Tesla V100S-PCIE-32GB", 130),
+        ("Tesla T4", 65),
+        ("AMD Instinct MI300X", 1307),
+    ],
 )
 def test_the_peak_of_a_device_by_its_name(name, tflops):
     assert device_peak(name) == tflops * 1e12
+
+
+@pytest.mark.parametrize("name", ["NVIDIA RTX A1000", "NVIDIA RTX A4000", "NVIDIA RTX A3000 Laptop GPU", "NVIDIA T400"])
+def test_a_name_that_begins_like_that_of_a_faster_device_has_no_peak(name):
+    assert device_peak(name) is None
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,16 @@ def test_copies_follow_a_change_that_torch_cannot_see_after_the_step(weight, cop
     assert torch.equal(copies[weight], weight.bfloat16())
 
 
+def test_copies_of_all_weights_are_valid_for_one_use(weight, copies):
+    own, average = weight.data, torch.ones_like(weight)
+    weight.data = average
+    copies.refresh(all=True)
+    assert (copies[weight] == 1).all()
+    weight.data = own
+    copies.refresh()
+    assert torch.equal(copies[weight], weight.bfloat16())
+
+
 def test_an_unchanged_weight_is_copied_once_for_all_micro_batches(weight, copies, device):
     copies[weight].fill_(7)
     copies.refresh()

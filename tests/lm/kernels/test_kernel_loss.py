@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
-from gristmill.lm.kernels.cross_entropy import BLOCK, cross_entropy, plain_cross_entropy
+from gristmill.lm.kernels.cross_entropy import BLOCK, WIDE, cross_entropy, plain_cross_entropy
 from gristmill.lm.kernels.float8 import E5M2
 from lm.kernels.comparing import BOTH, relative
 
-# Vocabulary and columns: padding in the last block, in a block of its own, and none at all.
+# Vocabulary and columns: padding in the last block, in a block of its own, and none at all; rows of large programs.
 SIZES = [
     (40, 128),
     (128, 128),
@@ -17,6 +17,7 @@ SIZES = [
     (BLOCK, BLOCK),
     (BLOCK, BLOCK + 128),
     (BLOCK + 4, 2 * BLOCK + 8),
+    (WIDE + 4, WIDE + 128),
 ]
 
 
@@ -58,7 +59,7 @@ def test_padding_columns_change_no_loss_and_get_no_gradient(device):
     assert other[1][:, 40:].abs().max() == 0
 
 
-@pytest.mark.parametrize("size", SIZES[:1] + SIZES[-1:])
+@pytest.mark.parametrize("size", SIZES[:1] + SIZES[-2:])
 def test_8_bit_gradients_leave_the_logits_and_are_rounded_once(device, size):
     logits, targets = inputs(size, torch.bfloat16, device)
     before = logits.clone()

@@ -5,11 +5,13 @@ import math
 import pytest
 import torch
 
+from gristmill.lm.kernels import rms_norm
 from gristmill.lm.kernels.float8 import E4M3, E5M2
-from gristmill.lm.kernels.rms_norm import add_rms_norm, plain_add_rms_norm, rms_norm_gradient
+from gristmill.lm.kernels.rms_norm import NARROW, add_rms_norm, plain_add_rms_norm, rms_norm_gradient
 from lm.kernels.comparing import BOTH, assert_near, assert_stored, relative, site
 
-SHAPES = [(1, 16), (5, 48), (9, 33), (40, 16)]  # one token; not a multiple of a block; more than one block per program
+# One token; not a multiple of a block; several blocks; columns of a program with fewer tokens.
+SHAPES = [(1, 16), (5, 48), (9, 33), (40, 16), (9, NARROW + 8)]
 
 
 def inputs(shape, dtype, device):
@@ -39,8 +41,9 @@ def test_without_delta_the_stream_is_the_input_itself(device, dtype):
 
 @pytest.mark.parametrize("small", [E4M3, E5M2])
 @pytest.mark.parametrize("keeps_normed", [True, False])
-def test_8_bit_floats_come_from_the_norm_before_it_is_rounded_to_bfloat16(device, small, keeps_normed):
-    x, delta, weight = inputs((5, 48), torch.bfloat16, device)
+@pytest.mark.parametrize("shape", SHAPES[1::3])
+def test_8_bit_floats_come_from_the_norm_before_it_is_rounded_to_bfloat16(device, shape, small, keeps_normed):
+    x, delta, weight = inputs(shape, torch.bfloat16, device)
     one = site(small, device)
     found = add_rms_norm(x, delta, weight, eps=1e-5, site=one, keeps_normed=keeps_normed)
     exact = plain_add_rms_norm((x + delta).float(), None, weight, eps=1e-5)[1]
@@ -93,6 +96,14 @@ def test_the_gradients_are_those_of_plain_torch(device, shape, dtype, is_last):
     assert_near(found[0], expected[0])
     assert found[1].dtype == torch.float32
     assert relative(found[1], expected[1]) < 1e-5
+
+
+def test_a_program_adds_the_gradients_of_the_weight_of_all_its_blocks(device, monkeypatch):
+    monkeypatch.setattr(rms_norm, "_num_programs", lambda device: 2)
+    x, grad, weight = inputs((21, 16), torch.float32, device)
+    found = rms_norm_gradient(grad, x, weight, add_rms_norm(x, None, weight, eps=1e-5).factor_N)
+    for one, other in zip(found, plain_gradients(grad, x, weight), strict=True):
+        assert relative(one, other) < 1e-5
 
 
 def test_the_gradient_of_the_weight_has_the_same_bits_twice(device):

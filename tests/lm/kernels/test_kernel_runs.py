@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from gristmill.lm.kernels import embedding, float8
 from gristmill.lm.models.gpt.network import GPT
 from gristmill.lm.models.registry import build_model
 from gristmill.lm.training import checkpoint as checkpoints
-from gristmill.lm.training import kernels, set_up
+from gristmill.lm.training import kernels, set_up, trainer
 from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.triton_adamw import TritonAdamW
 from gristmill.report.records import read_records
@@ -181,6 +182,25 @@ def test_other_reasons_against_kernels_only_turn_them_off():
     assert kernels.use_kernels(*settled(float8="off"), GPU) is not None
 
 
+@pytest.mark.parametrize(
+    ("options", "number"),
+    [({"d_model": 24}, 1), ({}, 0), ({"dropout": 0.1, "d_model": 24}, 0), ({"kernels": "plain", "d_model": 24}, 0)],
+)
+def test_a_size_of_heads_that_turns_kernels_off_is_reported(options, number):
+    found = []
+    kernels.use_kernels(*settled(**options, float8="off"), GPU, notify=found.append)
+    assert len(found) == number
+    assert all("heads have a size of 12, and kernels need a power of 2 from 16 to 256" in text for text in found)
+
+
+def test_a_run_reports_the_size_of_its_heads_once(shards, tmp_path):
+    run(shards, tmp_path / "run", max_steps=1, d_model=24, num_heads=2, batch_size="auto")
+    assert [message for message in messages(tmp_path / "run") if "kernels" in message] == [
+        "no Triton kernels: heads have a size of 12, and kernels need a power of 2 from 16 to 256. The run continues "
+        "with plain torch, more slowly."
+    ]
+
+
 def test_a_cpu_has_no_kernels(shards, tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(gm.OptionError, match=r"runs on device 'cpu', and kernels need an NVIDIA GPU.*float8='off'"):
@@ -205,6 +225,24 @@ def test_a_gpu_without_8_bit_products_is_an_error_that_names_it(monkeypatch):
     assert kernels.use_kernels(*settled(float8="off"), GPU) is not None
 
 
+def test_a_gpu_without_8_bit_products_compiles_no_conversion_to_them(monkeypatch):
+    pretend(monkeypatch, "NVIDIA A100-SXM4-80GB", (8, 0))
+    monkeypatch.setattr(kernels, "why_not_compiled", lambda device, uses_float8: "Triton cannot compile them here")
+    assert "but NVIDIA A100-SXM4-80GB has 8.0." in refusal()
+
+
+def test_a_run_that_ends_with_an_error_does_not_announce_that_it_continues(monkeypatch):
+    monkeypatch.setattr(kernels, "why_not_compiled", lambda device, uses_float8: "Triton cannot compile them here")
+    found = []
+    with pytest.raises(gm.OptionError, match="Triton cannot compile them here"):
+        kernels.use_kernels(*settled(), GPU, notify=found.append)
+    assert found == []
+    assert kernels.use_kernels(*settled(float8="off"), GPU, notify=found.append) is None
+    assert found == [
+        "no Triton kernels: Triton cannot compile them here. The run continues with plain torch, more slowly."
+    ]
+
+
 def test_a_gpu_without_bfloat16_has_no_kernels(monkeypatch):
     pretend(monkeypatch, "Tesla T4", (7, 5))
     assert kernels.use_kernels(*settled(float8="off"), GPU) is None
@@ -220,6 +258,20 @@ def test_a_gpu_of_amd_has_no_kernels(monkeypatch):
 def test_a_micro_batch_that_8_bit_products_cannot_take_is_an_error_before_the_run():
     assert "batch_size=3 x context_length=20 is not one" in refusal(batch_size=3, context_length=20)
     assert kernels.use_kernels(*settled(batch_size=4, context_length=20), GPU) is not None
+
+
+def test_an_automatic_batch_size_is_an_error_before_its_first_trial_if_one_sequence_cannot_be_tried():
+    assert "batch_size='auto' with float8='all' needs a context_length that is a multiple of 16, but it is 20" in (
+        refusal(batch_size="auto", context_length=20)
+    )
+    assert kernels.use_kernels(*settled(batch_size="auto", context_length=32), GPU) is not None
+
+
+def test_an_automatic_batch_size_that_cannot_be_tried_leaves_no_run(shards, tmp_path, monkeypatch):
+    monkeypatch.setattr(set_up, "find_batch_size", None)
+    with pytest.raises(gm.OptionError, match="Change context_length, or pass a number as batch_size"):
+        run(shards, tmp_path / "run", float8="all", batch_size="auto", context_length=20)
+    assert not (tmp_path / "run" / "config.json").exists()
 
 
 def test_an_unknown_value_is_an_error_that_lists_the_known_ones():
@@ -246,6 +298,30 @@ def test_a_run_resumed_in_its_middle_is_bit_exact_with_8_bit_floats(shards, whol
     with pytest.raises(Crash):
         run(shards, tmp_path / "run", progress=crash_at(3), **options)
     run(shards, tmp_path / "run", resume=True, **options)
+    assert_same_run(whole, tmp_path / "run", 4)
+    assert scales(whole, 4) == scales(tmp_path / "run", 4)
+
+
+class OnThreeDevices:
+    """A run that believes that it has three devices, as far as `_fix_order_of_sums` sees."""
+
+    def __init__(self, run):
+        self._run = run
+        self.fabric = SimpleNamespace(world_size=3, backward=run.fabric.backward)
+
+    def __getattr__(self, name):
+        return getattr(self._run, name)
+
+
+def test_the_pass_that_fixes_the_order_of_sums_changes_no_scale(shards, whole, tmp_path, monkeypatch):
+    """Its loss is not divided by the number of micro-batches, so its gradients are greater than those of a step."""
+    passes, fix = [], trainer._fix_order_of_sums
+    monkeypatch.setattr(trainer, "_fix_order_of_sums", lambda run: passes.append(run.step) or fix(OnThreeDevices(run)))
+    options = {"float8": "all", "gradient_accumulation_steps": 2}
+    with pytest.raises(Crash):
+        run(shards, tmp_path / "run", progress=crash_at(3), **options)
+    run(shards, tmp_path / "run", resume=True, **options)
+    assert passes == [0, 2]
     assert_same_run(whole, tmp_path / "run", 4)
     assert scales(whole, 4) == scales(tmp_path / "run", 4)
 

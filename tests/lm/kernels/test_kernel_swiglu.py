@@ -9,7 +9,9 @@ from gristmill.lm.kernels.float8 import E4M3, E5M2
 from gristmill.lm.kernels.swiglu import plain_swiglu, swiglu, swiglu_gradient
 from lm.kernels.comparing import BOTH, assert_near, assert_stored, site
 
-SHAPES = [(1, 16), (17, 48), (70, 80), (18, 256)]  # columns x gate and up: tiles of 64 x 64 and of 16 x 128
+# Tokens and columns of h. Programs handle tiles of 4 x 512; of 32 x 128 if they write 8-bit floats.
+SHAPES = [(1, 16), (17, 48), (70, 80), (18, 256), (5, 520)]
+FLOAT8_SHAPES = [(1, 16), (17, 48), (70, 80), (33, 144)]
 
 
 def plain_gradient(gate_up, grad):
@@ -29,15 +31,14 @@ def test_the_product_and_its_gradient_are_those_of_plain_torch(device, shape, dt
     wide, small = swiglu(gate_up)
     assert_near(wide, plain_swiglu(gate_up))
     assert small is None
-    found = swiglu_gradient(gate_up, grad, recomputes=True)
+    found = swiglu_gradient(gate_up, grad)
     assert_near(found.gate_up_NF, plain_gradient(gate_up, grad))
-    assert torch.equal(found.product_NF, wide)
     assert found.float8_NF is None
 
 
 @pytest.mark.parametrize("small", [E4M3, E5M2])
 @pytest.mark.parametrize("keeps_wide", [True, False])
-@pytest.mark.parametrize("shape", SHAPES[:3])
+@pytest.mark.parametrize("shape", FLOAT8_SHAPES)
 def test_8_bit_floats_and_their_largest_number_are_those_of_the_plain_result(device, shape, keeps_wide, small):
     gate_up, grad = inputs(shape, torch.bfloat16, device)
     one, other = site(small, device), site(small, device)
@@ -46,7 +47,7 @@ def test_8_bit_floats_and_their_largest_number_are_those_of_the_plain_result(dev
     assert (wide is not None) == keeps_wide
     result = swiglu_gradient(gate_up, grad, site=other, keeps_wide=keeps_wide)
     assert_stored(result.float8_NF, plain_gradient(gate_up, grad), other)
-    assert (result.gate_up_NF is not None) == keeps_wide and result.product_NF is None
+    assert (result.gate_up_NF is not None) == keeps_wide
 
 
 def test_large_gates_of_both_signs_overflow_nowhere(device):

@@ -7,14 +7,16 @@
     swiglu.py         silu(gate) * up
     cross_entropy.py  the loss, with its gradient written over the logits
     embedding.py      the gradient of the embedding
-    adamw.py          AdamW for all weights in one launch
+    adamw.py          AdamW for all weights of a parameter group in one launch
     tables.py         the tensors that AdamW updates together
     weight_copies.py  the copies of weights that products read
     products.py       matrix products of these tensors
     launching.py      where kernels run
 
-Every kernel has a function in plain torch next to it, named `plain_…`, which is its specification. Tests compare the
-two. Kernels add numbers in a fixed order, so the same step gives the same bits; the one exception is in embedding.py.
+A function in plain torch next to a kernel, named `plain_…`, is its specification, and tests compare the two. The
+backward kernels of rms_norm.py, rope.py and swiglu.py have none: tests compare them with autograd of the `plain_…`
+function of the forward kernel, and the transpose in float8.py with torch's. Kernels add numbers in a fixed order, so
+the same step gives the same bits; the one exception is in embedding.py.
 
 This package needs Triton, which the CUDA builds of torch install. `lm/models/gpt/kernel_step.py` uses it.
 

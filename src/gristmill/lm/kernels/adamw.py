@@ -1,8 +1,10 @@
 """AdamW for many weights in one launch, with clipping and the bfloat16 copies of the weights.
 
-A weight is read and written once per step: the gradient is multiplied by the factor that clips it, and the copy in
-bfloat16 that the next step multiplies with is written with the weight. torch's fused AdamW takes a pass over all
-gradients for clipping, and another one over all weights for their copies.
+The weights of a launch share their options, so there is one launch per parameter group. A weight is read and written
+once per step: the gradient is multiplied by the factor that clips it, and the copy in bfloat16 that the next step
+multiplies with is written with the weight. torch's fused AdamW takes a pass over all gradients for clipping, and
+another one over all weights for their copies. Beside Muon, which does not clip, gradients are clipped before, and the
+factor is 1.
 """
 
 from __future__ import annotations

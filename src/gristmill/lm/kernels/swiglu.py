@@ -1,7 +1,7 @@
 """SwiGLU, silu(gate) * up, and its gradient.
 
-Gate and up are the two halves of one matrix, N x 2F. The backward kernel writes the gradients of both into one matrix
-too. It can also compute the product h again, which is cheaper than keeping it if memory is short.
+Gate and up are the two halves of one matrix, N x 2F. The backward kernel writes the gradients of both into one such
+matrix.
 
 Shapes: N tokens, F d_ff.
 """
@@ -94,34 +94,24 @@ class SwigluGradient(NamedTuple):
 
     gate_up_NF: Tensor | None
     float8_NF: Tensor | None
-    product_NF: Tensor | None
-    """h, computed again."""
 
 
 def swiglu_gradient(
-    gate_up_NF: Tensor,
-    grad_NF: Tensor,
-    *,
-    site: Site | None = None,
-    keeps_wide: bool = True,
-    recomputes: bool = False,
+    gate_up_NF: Tensor, grad_NF: Tensor, *, site: Site | None = None, keeps_wide: bool = True
 ) -> SwigluGradient:
     """Return the gradient of gate and up from that of h.
 
-    site: also return it in 8-bit floats. keeps_wide: whether it is needed in the dtype of `gate_up`. recomputes:
-    whether to return h.
+    site: also return it in 8-bit floats. keeps_wide: whether it is needed in the dtype of `gate_up`.
     """
     num_tokens, width = grad_NF.shape
     wide_NF = torch.empty_like(gate_up_NF) if keeps_wide else None
     small_NF = None if site is None else torch.empty_like(gate_up_NF, dtype=site.dtype)
-    product_NF = torch.empty_like(grad_NF) if recomputes else None
     rows, columns, num_warps = _tile(is_small=site is not None)
     _backward[(triton.cdiv(num_tokens, rows), triton.cdiv(width, columns))](
         gate_up_NF,
         grad_NF,
         gate_up_NF if wide_NF is None else wide_NF,
         gate_up_NF if small_NF is None else small_NF,
-        grad_NF if product_NF is None else product_NF,
         gate_up_NF if site is None else site.scale,
         gate_up_NF if site is None else site.largest,
         num_tokens,
@@ -130,11 +120,10 @@ def swiglu_gradient(
         columns,
         keeps_wide,
         site is not None,
-        recomputes,
         site is not None and site.dtype == E4M3,
         num_warps=num_warps,
     )
-    return SwigluGradient(wide_NF, small_NF, product_NF)
+    return SwigluGradient(wide_NF, small_NF)
 
 
 @triton.jit
@@ -143,7 +132,6 @@ def _backward(
     grad_ptr,
     wide_ptr,
     small_ptr,
-    product_ptr,
     scale_ptr,
     largest_ptr,
     num_tokens,
@@ -152,7 +140,6 @@ def _backward(
     COLUMNS: tl.constexpr,
     HAS_WIDE: tl.constexpr,
     HAS_FLOAT8: tl.constexpr,
-    HAS_PRODUCT: tl.constexpr,
     IS_E4M3: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -164,11 +151,8 @@ def _backward(
     up = tl.load(gate_up_ptr + gate_place + width, mask=inside, other=0.0).to(tl.float32)
     grad = tl.load(grad_ptr + place, mask=inside, other=0.0).to(tl.float32)
     sigmoid = tl.sigmoid(gate)
-    silu = gate * sigmoid
     grad_gate = grad * up * sigmoid * (1.0 + gate * (1.0 - sigmoid))
-    grad_up = grad * silu
-    if HAS_PRODUCT:
-        tl.store(product_ptr + place, (silu * up).to(product_ptr.dtype.element_ty), mask=inside)
+    grad_up = grad * (gate * sigmoid)
     if HAS_WIDE:
         tl.store(wide_ptr + gate_place, grad_gate.to(wide_ptr.dtype.element_ty), mask=inside)
         tl.store(wide_ptr + gate_place + width, grad_up.to(wide_ptr.dtype.element_ty), mask=inside)

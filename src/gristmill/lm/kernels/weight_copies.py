@@ -60,12 +60,13 @@ class WeightCopies:
 
     @torch.no_grad()
     def refresh(self, *, all: bool = False) -> None:
-        """Make the copies of all weights that have changed; with `all`, those of all weights."""
+        """Make the copies of all weights that have changed; with `all`, those of all weights, for one use."""
         stale = [weight for weight in self._weights if all or self._versions.get(id(weight)) != weight._version]
         if not stale:
             return
         torch._foreach_copy_([self.buffer(weight) for weight in stale], [weight.detach() for weight in stale])
-        self._versions |= {id(weight): weight._version for weight in stale}
+        # subtle: who needs all copies may exchange weights through `.data`, now and back again, so none stays valid.
+        self._versions = {} if all else self._versions | {id(weight): weight._version for weight in stale}
 
     def buffer(self, weight: Tensor) -> Tensor:
         """Return the memory of a copy, to write it."""

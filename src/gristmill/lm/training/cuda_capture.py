@@ -57,27 +57,35 @@ class CudaCapture:
     def _capturing(self, graph: torch.cuda.CUDAGraph) -> Iterator[None]:
         generator = torch.cuda.default_generators[self._device.index]
         state = generator.clone_state()
-        # The garbage collector may free objects of CUDA, which is not allowed meanwhile.
-        collects = gc.isenabled()
-        gc.disable()
-        # thread_local: other threads, which prepare batches, may allocate page-locked memory meanwhile.
-        graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-        try:
-            yield
-        finally:
-            if collects:
-                gc.enable()
+        with _no_collecting():
+            # thread_local: other threads, which prepare batches, may allocate page-locked memory meanwhile.
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
-                graph.capture_end()
-            except RuntimeError:
-                self._end_failed(generator, state)
-                raise
+                yield
+            finally:
+                try:
+                    graph.capture_end()
+                except RuntimeError:
+                    self._end_failed(generator, state)
+                    raise
 
     def _end_failed(self, generator: Any, state: Any) -> None:
         """End a capture that CUDA has rejected. Torch then leaves its generator and its allocator in capture mode."""
         generator.graphsafe_set_state(state)
         with contextlib.suppress(RuntimeError, AttributeError):  # the allocator may have ended it already
             torch._C._cuda_endAllocateToPool(self._device.index, self._pool)
+
+
+@contextlib.contextmanager
+def _no_collecting() -> Iterator[None]:
+    """Disable the garbage collector, which may free objects of CUDA. That is not allowed in a capture."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @contextlib.contextmanager

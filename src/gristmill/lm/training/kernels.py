@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from gristmill.errors import OptionError
+from gristmill.lm.models.gpt.options import FLOAT8_MULTIPLE, GPTConfig
 
 if TYPE_CHECKING:
     from gristmill.lm.models.model import Kernels, Model
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["describe_kernels", "use_kernels"]
 
 CAPABILITY, FLOAT8_CAPABILITY = (8, 0), (8, 9)
-FLOAT8_MULTIPLE = 16  # of every dimension of a product
 
 
 def use_kernels(
@@ -27,20 +27,23 @@ def use_kernels(
     """Let the model use kernels, if model, options and device allow it; return None if not.
 
     `float8` needs kernels, so it raises `OptionError` with the reason. `notify` gets a message if kernels would be used
-    but do not work on this machine.
+    but do not work on this machine, or with the size of the heads, which nobody passes in order to turn them off.
     """
-    reason = _why_not(config, model, device)
-    if reason is None and (reason := why_not_compiled(device, config.float8 != "off")) is not None:
-        notify(f"no Triton kernels: {reason}. The run continues with plain torch, more slowly.")
+    reason, uses_float8 = _why_not(config, model, device), config.float8 != "off"
+    is_expected = not (isinstance(config.model, GPTConfig) and reason == config.model.unsupported_heads)
     if reason is None:
-        if config.float8 != "off":
+        if uses_float8:
             _check_float8(config, device)
+        reason, is_expected = why_not_compiled(device, uses_float8), False
+    if reason is None:
         return model.use_kernels(float8=config.float8, is_deterministic=config.deterministic)
-    if config.float8 != "off":
+    if uses_float8:
         raise OptionError(
             f"float8={config.float8!r} needs the Triton kernels of a model, which this run cannot use: {reason}. "
             f"Change that, or pass float8='off'."
         )
+    if not is_expected:
+        notify(f"no Triton kernels: {reason}. The run continues with plain torch, more slowly.")
     return None
 
 
@@ -131,9 +134,16 @@ def _check_float8(config: TrainConfig, device: torch.device) -> None:
             f"float8={config.float8!r} needs a GPU of compute capability 8.9 or newer, such as L4, RTX 4090 or H100, "
             f"but {torch.cuda.get_device_name(device)} has {_shown(capability)}. Pass float8='off'."
         )
-    if isinstance(config.batch_size, int) and config.batch_size * config.model.sequence_length % FLOAT8_MULTIPLE:
+    size, length = config.batch_size, config.model.sequence_length
+    if size == "auto" and length % FLOAT8_MULTIPLE:  # its first trial is a single sequence
+        raise OptionError(
+            f"batch_size='auto' with float8={config.float8!r} needs a context_length that is a multiple of "
+            f"{FLOAT8_MULTIPLE}, but it is {length}. Change context_length, or pass a number as batch_size, or "
+            f"float8='off'."
+        )
+    if isinstance(size, int) and size * length % FLOAT8_MULTIPLE:
         raise OptionError(
             f"float8={config.float8!r} needs a multiple of {FLOAT8_MULTIPLE} tokens per micro-batch, but "
-            f"batch_size={config.batch_size} x context_length={config.model.sequence_length} is not one. Pass a "
-            f"context_length that is a multiple of {FLOAT8_MULTIPLE}, or float8='off'."
+            f"batch_size={size} x context_length={length} is not one. Pass a context_length that is a multiple of "
+            f"{FLOAT8_MULTIPLE}, or float8='off'."
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,9 +33,11 @@ __all__ = [
     "memory_bytes",
 ]
 
-# Peak of dense bf16 or fp16 matrix products in FLOP per second, by a part of the device name. The first match counts.
+# Peak of dense bf16 or fp16 matrix products in FLOP per second, by whole words of the device name: an RTX A1000 is no
+# A100. The first match counts.
 DEVICE_PEAKS = {
     "B200": 2250e12,
+    "GB200": 2500e12,
     "H200": 989e12,
     "GH200": 989e12,
     "H100 PCIe": 756e12,
@@ -59,6 +62,7 @@ DEVICE_PEAKS = {
     "RTX 3090": 71e12,
     "RTX 3080": 60e12,
     "V100": 125e12,
+    "V100S": 130e12,
     "T4": 65e12,
     "MI300X": 1307e12,
     "MI250X": 383e12,
@@ -78,7 +82,11 @@ def device_peak(name: str, precision: str = "bf16-mixed") -> float | None:
     (989.0, 1978.0, None)
     """
     share = {"32": FP32_SHARE, "float8": FLOAT8_SHARE}.get(precision, 1.0)
-    return next((peak * share for part, peak in DEVICE_PEAKS.items() if part.lower() in name.lower()), None)
+    return next((peak * share for words, peak in DEVICE_PEAKS.items() if _has_words(words, name)), None)
+
+
+def _has_words(words: str, name: str) -> bool:
+    return re.search(rf"(?<![a-z0-9]){re.escape(words)}(?![a-z0-9])", name, re.IGNORECASE) is not None
 
 
 def device_name(device: torch.device) -> str:

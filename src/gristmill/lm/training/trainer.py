@@ -304,6 +304,9 @@ def _fix_order_of_sums(run: Run) -> None:
     run.module.zero_grad(set_to_none=True)
     for name, buffer in run.model.named_buffers():
         buffer.copy_(buffers[name])
+    # Not restored like buffers: the pass may have allocated them. Between two steps they are 0.
+    for tensor in () if run.kernels is None else run.kernels.changed():
+        tensor.zero_()
 
 
 def _calibrate(run: Run) -> None:

@@ -43,8 +43,6 @@ class KernelBlock:
     gate_up: KernelLinear
     down: KernelLinear
     eps: float
-    keeps_products: bool
-    """Whether the input of `down` is kept for its gradient. Otherwise it is computed again."""
 
 
 def block_with_kernels(
@@ -163,13 +161,8 @@ class _FeedForward(torch.autograd.Function):
         )
         x = Matrix(normed.normed_ND, normed.float8_ND)
         gate_up_NF = gate_up.forward(x)
-        keeps_products = block.keeps_products or not down.needs_wide
-        wide_NF, small_NF = swiglu(
-            gate_up_NF, site=down.input_site, keeps_wide=down.sites is None or (down.needs_wide and keeps_products)
-        )
-        h = Matrix(wide_NF, small_NF)
-        kept_NF = down.kept(h) if keeps_products else None
-        ctx.save_for_backward(normed.stream_ND, normed.factor_N, norm_D, gate_up.kept(x), gate_up_NF, kept_NF)
+        h = Matrix(*swiglu(gate_up_NF, site=down.input_site, keeps_wide=down.needs_wide))
+        ctx.save_for_backward(normed.stream_ND, normed.factor_N, norm_D, gate_up.kept(x), gate_up_NF, down.kept(h))
         ctx.block = block
         return normed.stream_ND, down.forward(h)
 
@@ -185,9 +178,8 @@ class _FeedForward(torch.autograd.Function):
             down.input_gradient(grad_down),
             site=gate_up.gradient_site,
             keeps_wide=gate_up.needs_wide,
-            recomputes=kept_NF is None,
         )
-        grad_down_weight = down.weight_gradient(grad_down, turned.product_NF if kept_NF is None else kept_NF)
+        grad_down_weight = down.weight_gradient(grad_down, kept_NF)
         grad = Matrix(turned.gate_up_NF, turned.float8_NF)
         grad_gate_up_weight = gate_up.weight_gradient(grad, kept_ND)
         grad_ND, grad_norm_D = rms_norm_gradient(

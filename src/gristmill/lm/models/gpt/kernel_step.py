@@ -37,13 +37,12 @@ from gristmill.lm.models.gpt.kernel_head import (
     logit_gradient_site,
 )
 from gristmill.lm.models.gpt.kernel_linear import Float8Sites, KernelLinear
+from gristmill.lm.models.gpt.options import FLOAT8_MULTIPLE
 
 if TYPE_CHECKING:
     from gristmill.lm.models.gpt.network import GPT, Block
 
 __all__ = ["KernelStep"]
-
-FLOAT8_MULTIPLE = 16  # of every dimension of a product
 
 # Products of a block in 8-bit floats, and the kind of their input (see scales.py).
 INPUTS = {"qkv": "activation", "gate_up": "activation", "down": "product"}
@@ -67,16 +66,14 @@ class KernelStep:
         *,
         float8: str = "off",
         is_deterministic: bool = False,
-        keeps_products: bool = True,
         dtype: torch.dtype = torch.bfloat16,
     ) -> None:
         """is_deterministic: add the gradient of the embedding in a fixed order.
 
-        keeps_products: keep the products of SwiGLU for the backward pass, instead of computing them again. dtype: of
-        the activations and of the copies of the weights.
+        dtype: of the activations and of the copies of the weights.
         """
         self._model, self.float8, self._dtype = model, float8, dtype
-        self._is_deterministic, self._keeps_products = is_deterministic, keeps_products
+        self._is_deterministic = is_deterministic
         self.copies = WeightCopies((), dtype=dtype)
         self.scales: Scales | None = None
         self._saved_scales: dict[str, Any] | None = None
@@ -178,8 +175,8 @@ class KernelStep:
         if batch.num_tokens % FLOAT8_MULTIPLE:
             sequences, length = batch.inputs_BT.shape
             raise OptionError(
-                f"float8={self.float8!r} needs a multiple of {FLOAT8_MULTIPLE} tokens per batch, but this batch has "
-                f"{sequences} x {length} = {batch.num_tokens}. Pass other sizes, or float8='off'."
+                f"float8={self.float8!r} needs a multiple of {FLOAT8_MULTIPLE} tokens per micro-batch, but this one "
+                f"has {sequences} x {length} = {batch.num_tokens}. Pass other sizes, or float8='off'."
             )
 
     def _kinds(self) -> dict[str, str]:
@@ -236,7 +233,6 @@ class KernelStep:
             gate_up=KernelLinear(feed_forward.gate_up.weight, self.copies, sites["gate_up"]),
             down=KernelLinear(feed_forward.down.weight, self.copies, sites["down"]),
             eps=self._model.config.norm_eps,
-            keeps_products=self._keeps_products,
         )
 
     def _sites(self, name: str) -> Float8Sites | None:

@@ -31,7 +31,7 @@ from gristmill.lm.models.gpt import llama, llama_weights
 from gristmill.lm.models.gpt.attention import Attention, RMSNorm, View, causal_view, rope_tables
 from gristmill.lm.models.gpt.block_mask import can_use_blocks
 from gristmill.lm.models.gpt.cache import Cache, LayerCache, LayerRowCache
-from gristmill.lm.models.gpt.options import GPTConfig
+from gristmill.lm.models.gpt.options import FLOAT8_MULTIPLE, GPTConfig
 from gristmill.lm.models.linear_cross_entropy import linear_cross_entropy
 from gristmill.lm.models.model import Kernels, Model
 from gristmill.lm.models.rows import OneByOne, RowReader
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 __all__ = ["GPT", "GPTConfig"]
 
 INIT_STD = 0.02
-KERNEL_HEAD_SIZES = (16, 32, 64, 128, 256)
-FLOAT8_MULTIPLE = 16
 STREAM_WEIGHTS = ("attention.output.weight", "feed_forward.down.weight")  # they write into the residual stream
 
 
@@ -290,11 +288,8 @@ class GPT(Model):
             "document_mask=True": c.document_mask,
             "conversations=True": c.conversations,
             f"sliding_window={c.sliding_window}": window,
-            f"heads have a size of {c.head_dim}, and kernels need a power of 2 from 16 to 256": (
-                c.head_dim not in KERNEL_HEAD_SIZES
-            ),
         }
-        return next((reason for reason, applies in reasons.items() if applies), None)
+        return next((reason for reason, applies in reasons.items() if applies), c.unsupported_heads)
 
     def use_kernels(self, *, float8: str = "off", is_deterministic: bool = False) -> Kernels:
         """Compute `loss` with Triton kernels from now on, and return their state.

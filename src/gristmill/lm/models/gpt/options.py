@@ -16,6 +16,8 @@ __all__ = ["GPTConfig"]
 
 VOCAB_MULTIPLE = 128
 FEED_FORWARD_MULTIPLE = 64
+KERNEL_HEAD_SIZES = (16, 32, 64, 128, 256)
+FLOAT8_MULTIPLE = 16  # of every dimension of a product in 8-bit floats, such as the tokens per micro-batch
 # The options with the shortest time to a loss in benchmarks/to_loss.py.
 _FASTEST_LEARNING: Mapping[str, Any] = {
     "output_init": "zero",
@@ -177,6 +179,13 @@ class GPTConfig(WindowModelConfig):
     def head_dim(self) -> int:
         """Width of one head."""
         return self.d_model // self.num_heads
+
+    @property
+    def unsupported_heads(self) -> str | None:
+        """Why Triton kernels cannot compute heads of this size; None if they can."""
+        if self.head_dim in KERNEL_HEAD_SIZES:
+            return None
+        return f"heads have a size of {self.head_dim}, and kernels need a power of 2 from 16 to 256"
 
     @property
     def padded_vocab_size(self) -> int:
