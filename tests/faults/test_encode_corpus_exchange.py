@@ -85,8 +85,8 @@ def test_killed_at_any_step_another_overwrite_or_a_run_without_one_works_at_once
         assert everything(out) == everything(judge["other"])
 
 
-def test_killed_at_any_step_of_a_whole_overwrite(tok, corpus, judge, tmp_path):
-    for step in range(1000):
+def test_killed_at_every_second_step_of_a_whole_overwrite(tok, corpus, judge, tmp_path):
+    for step in range(0, 1000, 2):
         out = tmp_path / "runs" / f"{step}" / "out"
         shutil.copytree(judge["old"], out)
         was_killed = run_and_die(step, lambda out=out: encode_corpus(corpus, tok, out=out, overwrite=True, **NEW))

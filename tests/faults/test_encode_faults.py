@@ -179,7 +179,7 @@ def test_signals_are_answered_while_native_code_works_or_waits(call):
             "find_pieces": lambda text: _core.find_pieces(text, "gpt2"),
         }[sys.argv[1]]
         seconds = 0
-        while seconds < 1 and size < 200:  # as much as takes a second here
+        while seconds < 0.5 and size < 200:  # as much as takes half a second here
             text = work(size)
             start = time.monotonic()
             call(text)
@@ -187,9 +187,13 @@ def test_signals_are_answered_while_native_code_works_or_waits(call):
             size *= 2
         answered = []
         signal.signal(signal.SIGALRM, lambda *_: answered.append(time.monotonic()))
-        signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
-        call(text)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        for _ in range(5):  # a call may take less time than the one that was measured
+            answered.clear()
+            signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
+            call(text)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            if len(answered) > 3:
+                break
         print(len(answered) > 3)
     """
     done = run_script(script, call)

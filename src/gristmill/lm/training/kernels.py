@@ -27,7 +27,7 @@ def use_kernels(
     """Let the model use kernels, if model, options and device allow it; return None if not.
 
     `float8` needs kernels, so it raises `OptionError` with the reason. `notify` gets a message if kernels would be used
-    but do not work on this machine, or with the size of the heads, which nobody passes in order to turn them off.
+    but do not work on this machine, or with the size of the heads, because that option is not about kernels.
     """
     reason, uses_float8 = _why_not(config, model, device), config.float8 != "off"
     is_expected = not (isinstance(config.model, GPTConfig) and reason == config.model.unsupported_heads)
